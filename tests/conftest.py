@@ -1,0 +1,47 @@
+"""Fixtures that all tests share, and the check that a test run leaves nothing behind."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.leaks import Leaks
+from tests.waiting import wait_until
+
+pytest.register_assert_rewrite("kinetic_ray.testing.contracts")
+
+
+def _short_folder(parent: str | None = None) -> Path:
+    """A new folder with a short path: unix socket names end at 104 characters, pytest's own folders are too deep."""
+    return Path(tempfile.mkdtemp(prefix="krt", dir=parent or "/tmp"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def test_homes() -> Iterator[Path]:
+    """The folder of every KINETIC_HOME of this run; nothing outside it is touched, and nothing may outlive it."""
+    root = _short_folder()
+    kept = {name: value for name, value in os.environ.items() if name.startswith(("KINETIC_", "RAY_"))}
+    for name in kept:
+        del os.environ[name]
+    os.environ["KINETIC_HOME"] = str(root / "default")
+    leaks = Leaks(root)
+    try:
+        yield root
+        wait_until(lambda: not leaks.found(), 20, "the run's processes, runtime folders and shared memory to be gone")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\nleft behind:\n" + "\n".join(leaks.found())) from None
+    finally:
+        del os.environ["KINETIC_HOME"]
+        os.environ.update(kept)
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def kinetic_home(test_homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A KINETIC_HOME of the test's own; whoever starts an embedded cluster in it also stops it."""
+    home = _short_folder(str(test_homes))
+    monkeypatch.setenv("KINETIC_HOME", str(home))
+    return home
