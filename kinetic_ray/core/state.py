@@ -1,0 +1,351 @@
+"""What a job is doing: events, and the fold that turns them into a state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+
+class JobStatus(StrEnum):
+    """Ray's words for a job, and NOT_FOUND (only after an authoritative look)."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    STOPPED = "STOPPED"
+    NOT_FOUND = "NOT_FOUND"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self not in (JobStatus.PENDING, JobStatus.RUNNING)
+
+
+class Reason(StrEnum):
+    """Why a job or a host ended without a value."""
+
+    USER_ERROR = "UserError"
+    PROCESS_DIED = "ProcessDied"
+    PEER_LOST = "PeerLost"
+    SETUP_ERROR = "SetupError"  # a phase before the call
+    RESULT_ERROR = "ResultError"
+    PREEMPTED = "Preempted"
+    NODE_LOST = "NodeLost"
+    OUT_OF_MEMORY = "OutOfMemory"
+    UNSCHEDULABLE = "Unschedulable"
+    IMAGE_PULL = "ImagePull"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    HANG = "Hang"
+    DRIVER_LOST = "DriverLost"
+    CANCELLED = "Cancelled"
+
+
+class Stage(StrEnum):
+    """What users watch: queue > slice > env > run."""
+
+    SUBMITTED = "submitted"
+    QUEUE = "queue"
+    SLICE = "slice"
+    ENV = "env"
+    RUN = "run"
+    ENDED = "ended"
+
+
+class RankPhase(StrEnum):
+    """The named phases of one rank; an error is reported with its phase."""
+
+    FETCH = "fetch"
+    VERIFY = "verify"
+    UNPACK = "unpack"
+    LOAD = "load"
+    INIT = "init"
+    CALL = "call"
+    STORE = "store"
+    FINISH = "finish"
+
+
+BEFORE_CALL = frozenset({RankPhase.FETCH, RankPhase.VERIFY, RankPhase.UNPACK, RankPhase.LOAD, RankPhase.INIT})
+
+
+class EventKind(StrEnum):
+    """What can happen to a job, in the past tense."""
+
+    DRIVER_STARTED = "DriverStarted"
+    QUEUED = "Queued"  # message
+    GRANTED = "Granted"  # slices
+    PLACED = "Placed"  # hosts: [{rank, slice, worker_id, node_id}]
+    ATTEMPT_STARTED = "AttemptStarted"  # attempt
+    RANK_PHASE = "RankPhase"  # rank, phase
+    RANK_ENDED = "RankEnded"  # rank, ok, reason, message
+    PROGRESSED = "Progressed"  # step, total, metrics
+    ATTEMPT_FAILED = "AttemptFailed"  # attempt, reason, message, rank, collateral
+    WARNED = "Warned"  # message
+    ENDED = "Ended"  # status, reason, message, rank, attempt
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened.
+
+    Attributes:
+        kind: What.
+        at: When, in Unix seconds by the writer's clock.
+        fields: JSON values, named beside each kind above.
+    """
+
+    kind: EventKind
+    at: float
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": str(self.kind), "at": self.at, **self.fields}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Event:
+        fields = {key: value for key, value in data.items() if key not in ("kind", "at")}
+        return Event(EventKind(data["kind"]), float(data["at"]), fields)
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """One rank as last heard of."""
+
+    rank: int
+    slice_name: str = ""
+    worker_id: int = 0
+    node_id: str = ""
+    phase: str = ""
+    ended: bool = False
+    ok: bool = False
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The newest step that every rank has reported."""
+
+    step: int
+    total: int | None
+    metrics: Mapping[str, float]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """The fold of a job's events; never stored."""
+
+    status: JobStatus = JobStatus.PENDING
+    stage: Stage = Stage.SUBMITTED
+    reason: str = ""
+    message: str = ""
+    epoch: int = 0
+    attempt: int = 0
+    failed_rank: int | None = None
+    ranks: tuple[RankState, ...] = ()
+    slices: tuple[str, ...] = ()
+    progress: Progress | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status.is_terminal
+
+
+def fold(events: Iterable[tuple[int, Event]]) -> JobState:
+    """The state after some events.
+
+    Args:
+        events: (epoch, event) in order, as :func:`current_events` gives them.
+
+    Example:
+        >>> fold([(1, Event(EventKind.QUEUED, 1.0, {"message": "no free slice"}))]).stage
+        <Stage.QUEUE: 'queue'>
+    """
+    state = JobState()
+    for epoch, event in events:
+        state = advance(state, epoch, event)
+    return state
+
+
+def advance(state: JobState, epoch: int, event: Event) -> JobState:
+    """The only state machine: one event further. A terminal state never changes."""
+    if state.is_terminal:
+        return state
+    return _STEPS[event.kind](replace(state, epoch=epoch), event)
+
+
+def _driver_started(state: JobState, event: Event) -> JobState:
+    return replace(state, status=JobStatus.PENDING, stage=Stage.QUEUE, message="", ranks=())
+
+
+def _queued(state: JobState, event: Event) -> JobState:
+    return replace(state, stage=Stage.QUEUE, message=event.fields.get("message", ""))
+
+
+def _granted(state: JobState, event: Event) -> JobState:
+    return replace(state, stage=Stage.SLICE, message="", slices=tuple(event.fields.get("slices", ())))
+
+
+def _placed(state: JobState, event: Event) -> JobState:
+    ranks = tuple(
+        RankState(host["rank"], host.get("slice", ""), host.get("worker_id", 0), host.get("node_id", ""))
+        for host in event.fields.get("hosts", ())
+    )
+    return replace(state, stage=Stage.ENV, message="", ranks=ranks)
+
+
+def _attempt_started(state: JobState, event: Event) -> JobState:
+    fresh = tuple(replace(r, phase="", ended=False, ok=False, reason="", message="") for r in state.ranks)
+    started = event.at if state.started_at is None else state.started_at
+    return replace(
+        state,
+        status=JobStatus.RUNNING,
+        stage=Stage.ENV,
+        attempt=event.fields["attempt"],
+        message="",
+        ranks=fresh,
+        started_at=started,
+    )
+
+
+def _rank_phase(state: JobState, event: Event) -> JobState:
+    ranks = _with_rank(state.ranks, event.fields["rank"], phase=event.fields["phase"])
+    running = all(r.phase and r.phase not in BEFORE_CALL for r in ranks)
+    return replace(state, ranks=ranks, stage=Stage.RUN if running else state.stage)
+
+
+def _rank_ended(state: JobState, event: Event) -> JobState:
+    told = {key: event.fields[key] for key in ("ok", "reason", "message") if key in event.fields}
+    return replace(state, ranks=_with_rank(state.ranks, event.fields["rank"], ended=True, **told))
+
+
+def _progressed(state: JobState, event: Event) -> JobState:
+    fields = event.fields
+    progress = Progress(fields["step"], fields.get("total"), fields.get("metrics", {}), event.at)
+    return replace(state, progress=progress)
+
+
+def _attempt_failed(state: JobState, event: Event) -> JobState:
+    fields = event.fields
+    return replace(
+        state,
+        status=JobStatus.PENDING,
+        stage=Stage.QUEUE,
+        reason=fields.get("reason", ""),
+        message=fields.get("message", ""),
+        failed_rank=fields.get("rank"),
+    )
+
+
+def _warned(state: JobState, event: Event) -> JobState:
+    return replace(state, warnings=(*state.warnings, event.fields.get("message", "")))
+
+
+def _ended(state: JobState, event: Event) -> JobState:
+    fields = event.fields
+    return replace(
+        state,
+        status=JobStatus(fields["status"]),
+        stage=Stage.ENDED,
+        reason=fields.get("reason", ""),
+        message=fields.get("message", ""),
+        attempt=fields.get("attempt", state.attempt),
+        failed_rank=fields.get("rank"),
+        ended_at=event.at,
+    )
+
+
+_STEPS = {
+    EventKind.DRIVER_STARTED: _driver_started,
+    EventKind.QUEUED: _queued,
+    EventKind.GRANTED: _granted,
+    EventKind.PLACED: _placed,
+    EventKind.ATTEMPT_STARTED: _attempt_started,
+    EventKind.RANK_PHASE: _rank_phase,
+    EventKind.RANK_ENDED: _rank_ended,
+    EventKind.PROGRESSED: _progressed,
+    EventKind.ATTEMPT_FAILED: _attempt_failed,
+    EventKind.WARNED: _warned,
+    EventKind.ENDED: _ended,
+}
+
+
+def _with_rank(ranks: Sequence[RankState], rank: int, **changes: Any) -> tuple[RankState, ...]:
+    return tuple(replace(r, **changes) if r.rank == rank else r for r in ranks)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one epoch took over from a lower one: its first `segments` segments, and no later ones."""
+
+    epoch: int
+    segments: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochLog:
+    """One epoch as read from the store.
+
+    Attributes:
+        epoch: Its number, from 1.
+        taken: What it adopted, lowest epoch first; None while its driver has claimed but not adopted yet.
+        segments: The events of each segment, in order.
+    """
+
+    epoch: int
+    taken: tuple[Taken, ...] | None
+    segments: tuple[tuple[Event, ...], ...] = ()
+
+
+def current_epoch(epochs: Sequence[EpochLog]) -> EpochLog | None:
+    """The newest epoch that has adopted: the one that a fold reads."""
+    adopted = [log for log in epochs if log.taken is not None]
+    return max(adopted, key=lambda log: log.epoch, default=None)
+
+
+def current_events(epochs: Sequence[EpochLog]) -> list[tuple[int, Event]]:
+    """The events that count: those of the newest adopted epoch, after those it took over.
+
+    Everything else, such as what a fenced driver wrote late, is refused.
+    """
+    newest = current_epoch(epochs)
+    if newest is None or newest.taken is None:
+        return []
+    by_number = {log.epoch: log for log in epochs}
+    events: list[tuple[int, Event]] = []
+    for taken in newest.taken:
+        log = by_number.get(taken.epoch)
+        for segment in log.segments[: taken.segments] if log else ():
+            events += [(taken.epoch, event) for event in segment]
+    for segment in newest.segments:
+        events += [(newest.epoch, event) for event in segment]
+    return events
+
+
+def adoption(epochs: Sequence[EpochLog], claimed: int) -> tuple[Taken, ...]:
+    """What the driver of epoch `claimed` takes over from the lower epochs, as they stand now."""
+    lower = current_epoch([log for log in epochs if log.epoch < claimed])
+    if lower is None or lower.taken is None:
+        return ()
+    return (*lower.taken, Taken(lower.epoch, len(lower.segments)))
+
+
+def state_of(epochs: Sequence[EpochLog]) -> JobState:
+    """The state that an observer may believe.
+
+    While a newer epoch is claimed but has not adopted yet, an older epoch's end can still be refused: it is
+    reported as "the driver is being replaced", never as terminal.
+    """
+    state = fold(current_events(epochs))
+    newest = max((log.epoch for log in epochs), default=0)
+    current = current_epoch(epochs)
+    if state.is_terminal and current is not None and newest > current.epoch:
+        return replace(
+            state, status=JobStatus.PENDING, stage=Stage.QUEUE, reason="", message="driver is being replaced"
+        )
+    return state

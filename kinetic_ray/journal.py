@@ -1,0 +1,244 @@
+"""A job's durable records in the store: the spec, the cancel record, epochs, events and outcomes."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kinetic_ray.core.names import IndexEntry, JobKeys, epoch_of, newest_entries, parse_index
+from kinetic_ray.core.outcome import Outcome
+from kinetic_ray.core.records import dump_record, load_record
+from kinetic_ray.core.spec import JobSpec
+from kinetic_ray.core.state import (
+    EpochLog,
+    Event,
+    EventKind,
+    JobState,
+    JobStatus,
+    Reason,
+    Taken,
+    adoption,
+    state_of,
+)
+from kinetic_ray.errors import UsageError
+from kinetic_ray.store import Store
+
+#: Later states win where a crash left two index objects.
+INDEX_ORDER = ("PENDING", "RUNNING", "STOPPED", "FAILED", "SUCCEEDED")
+
+
+class Fenced(Exception):
+    """A newer driver has claimed the job: stop all ranks and exit without another word."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobJournal:
+    """The records of one job.
+
+    Example:
+        >>> from kinetic_ray.store import open_store
+        >>> JobJournal(open_store("memory://doc"), "job-0000000000e008000000000000").exists()
+        False
+    """
+
+    store: Store
+    job_id: str
+
+    @property
+    def keys(self) -> JobKeys:
+        return JobKeys(self.job_id)
+
+    # The client's records.
+
+    def create(self, spec: JobSpec, env: Mapping[str, str]) -> bool:
+        """Makes the job exist. The env object goes first, so that a spec never names a missing one."""
+        if spec.env_id is not None:
+            self.store.create(self.keys.env(spec.env_id), dump_record("env", {"values": dict(env)}))
+        created = self.store.create(self.keys.spec, dump_record("spec", spec.to_dict()))
+        self.store.put(IndexEntry(self.job_id, "PENDING", spec.func_name).key(), b"")
+        return created
+
+    def exists(self) -> bool:
+        return self.store.exists(self.keys.spec)
+
+    def spec(self) -> JobSpec:
+        """The spec.
+
+        Raises:
+            UsageError: This store has no such job.
+        """
+        data = self.store.find(self.keys.spec)
+        if data is None:
+            raise UsageError(f"no job {self.job_id} in the store {self.store.url}: another store, or cleaned up")
+        return JobSpec.from_dict(load_record("spec", data, where=self.keys.spec))
+
+    def env(self, spec: JobSpec) -> dict[str, str]:
+        """The values of the job's environment variables; they are gone once the job has ended."""
+        if spec.env_id is None:
+            return {}
+        key = self.keys.env(spec.env_id)
+        return dict(load_record("env", self.store.get(key), where=key)["values"])
+
+    def request_cancel(self, body: Mapping[str, Any]) -> bool:
+        """Writes the cancel record; False if there is one already."""
+        return self.store.create(self.keys.cancel, dump_record("cancel", body))
+
+    def cancel_requested(self) -> bool:
+        return self.store.exists(self.keys.cancel)
+
+    # Reading.
+
+    def epochs(self) -> list[EpochLog]:
+        found = (epoch_of(key) for key in self.store.list(self.keys.drivers))
+        return [self._epoch(number) for number in sorted(n for n in found if n is not None)]
+
+    def newest_claim(self) -> int:
+        """The highest claimed epoch, 0 for none: a driver that sees one above its own is fenced."""
+        found = (epoch_of(key) for key in self.store.list(self.keys.drivers))
+        return max((number for number in found if number is not None), default=0)
+
+    def state(self) -> JobState:
+        """What the job is doing, by its records alone."""
+        return state_of(self.epochs())
+
+    def outcome(self, epoch: int, attempt: int, rank: int) -> Outcome | None:
+        key = self.keys.outcome(epoch, attempt, rank)
+        data = self.store.find(key)
+        return None if data is None else Outcome.from_dict(load_record("outcome", data, where=key))
+
+    def heartbeat(self, epoch: int) -> int:
+        """The heartbeat's sequence number, 0 for none; judged by the observer's own clock."""
+        data = self.store.find(self.keys.heartbeat(epoch))
+        return 0 if data is None else int(load_record("heartbeat", data)["n"])
+
+    def _epoch(self, number: int) -> EpochLog:
+        adopted = self.store.find(self.keys.adopted(number))
+        taken = None
+        if adopted is not None:
+            body = load_record("adopted", adopted, where=self.keys.adopted(number))
+            taken = tuple(Taken(t["epoch"], t["segments"]) for t in body["taken"])
+        segments = tuple(self._segment(key) for key in self.store.list(self.keys.events(number)))
+        return EpochLog(number, taken, segments)
+
+    def _segment(self, key: str) -> tuple[Event, ...]:
+        body = load_record("events", self.store.get(key), where=key)
+        return tuple(Event.from_dict(event) for event in body["events"])
+
+    # The driver's and the hosts' records.
+
+    def publish_outcome(self, epoch: int, attempt: int, outcome: Outcome) -> bool:
+        """Publishes a rank's outcome; False if that attempt has one already, which then stands."""
+        key = self.keys.outcome(epoch, attempt, outcome.rank)
+        return self.store.create(key, dump_record("outcome", outcome.to_dict()))
+
+    def claim(self, body: Mapping[str, Any]) -> DriverLog:
+        """Takes the job over: claims the next free epoch, reads the lower ones, adopts.
+
+        Args:
+            body: Who claims, for people: host, pid, role.
+        """
+        number = self.newest_claim() + 1
+        while not self.store.create(self.keys.claim(number), dump_record("claim", body)):
+            number += 1
+        taken = adoption(self.epochs(), number)
+        adopted = {"taken": [{"epoch": t.epoch, "segments": t.segments} for t in taken]}
+        self.store.create(self.keys.adopted(number), dump_record("adopted", adopted))
+        return DriverLog(self, number)
+
+    def close(self, status: JobStatus, reason: Reason | str, message: str, at: float) -> JobState:
+        """Ends a job that no driver will end: claims an epoch, which fences any, and appends the end.
+
+        Returns:
+            The state after it: another end, where the job had one already.
+        """
+        if (state := self.state()).is_terminal:
+            return state
+        log = self.claim({"role": "closer"})
+        if not self.state().is_terminal:
+            log.append(Event(EventKind.ENDED, at, {"status": str(status), "reason": str(reason), "message": message}))
+        self.settle()
+        return self.state()
+
+    def settle(self) -> None:
+        """After the end: the env object goes, the index tells the status. Safe to repeat."""
+        spec, state = self.spec(), self.state()
+        if state.is_terminal:
+            self.store.delete_tree(self.keys.env_folder)
+        self.index(spec, state.status)
+
+    def index(self, spec: JobSpec, status: JobStatus) -> None:
+        """Moves the job's index object to a status; the new one comes before the old ones go."""
+        new = IndexEntry(self.job_id, str(status), spec.func_name).key()
+        self.store.put(new, b"")
+        for state in INDEX_ORDER:
+            old = IndexEntry(self.job_id, state, spec.func_name).key()
+            if old != new:
+                self.store.delete(old)
+
+    def erase(self) -> None:
+        """Removes every record of the job, the index object last; blobs are shared and stay."""
+        entries = [key for key in self.store.list("index") if (e := parse_index(key)) and e.job_id == self.job_id]
+        self.store.delete_tree(self.keys.root)
+        for key in entries:
+            self.store.delete(key)
+
+
+class DriverLog:
+    """What the driver of one epoch writes: events in segments, heartbeats.
+
+    Appends are whole segments; each is written once. Thread-safe.
+    """
+
+    def __init__(self, journal: JobJournal, epoch: int) -> None:
+        self.journal = journal
+        self.epoch = epoch
+        self._next = 1
+        self._beat = 0
+        self._lock = threading.Lock()
+
+    def append(self, *events: Event) -> None:
+        """Appends events as one segment.
+
+        Raises:
+            Fenced: A newer driver has claimed the job.
+        """
+        self.check()
+        keys = self.journal.keys
+        body = {"events": [event.to_dict() for event in events]}
+        with self._lock:
+            self.journal.store.create(keys.segment(self.epoch, self._next), dump_record("events", body))
+            self._next += 1
+
+    def check(self) -> None:
+        """Raises Fenced if a newer driver has claimed the job."""
+        if (newest := self.journal.newest_claim()) > self.epoch:
+            raise Fenced(f"epoch {newest} has taken {self.journal.job_id} over from epoch {self.epoch}")
+
+    def beat(self) -> None:
+        """One heartbeat further."""
+        with self._lock:
+            self._beat += 1
+            key = self.journal.keys.heartbeat(self.epoch)
+            self.journal.store.put(key, dump_record("heartbeat", {"n": self._beat}))
+
+
+def list_entries(store: Store) -> list[IndexEntry]:
+    """Every job in the store by its index, newest first."""
+    found = (parse_index(key) for key in store.list("index"))
+    newest = newest_entries((entry for entry in found if entry is not None), INDEX_ORDER)
+    return [newest[job_id] for job_id in sorted(newest, reverse=True)]
+
+
+def pending_jobs(store: Store) -> Iterator[JobJournal]:
+    """Jobs whose index says that they have not ended, oldest first."""
+    for entry in reversed(list_entries(store)):
+        if not JobStatus(entry.state).is_terminal:
+            yield JobJournal(store, entry.job_id)
+
+
+def new_env_id() -> str:
+    """A random name for the env object."""
+    return secrets.token_hex(16)
