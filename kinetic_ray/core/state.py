@@ -179,7 +179,7 @@ def advance(state: JobState, epoch: int, event: Event) -> JobState:
     return _STEPS[event.kind](replace(state, epoch=epoch), event)
 
 
-def _driver_started(state: JobState, event: Event) -> JobState:
+def _driver_started(state: JobState, _event: Event) -> JobState:
     return replace(state, status=JobStatus.PENDING, stage=Stage.QUEUE, message="", ranks=())
 
 
