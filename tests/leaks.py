@@ -9,8 +9,8 @@ from pathlib import Path
 class Leaks:
     """Compares the machine with what it was when this was made.
 
-    Other test runs may go on beside this one, so a thing counts as ours only if it names our folder of homes, or (shared
-    memory, whose names are random) if it is new and no living process has it open.
+    Other test runs may go on beside this one, so a thing counts as ours only if it names our folder of homes, or
+    (shared memory, whose names are random) if it is new and no living process has it open.
     """
 
     def __init__(self, homes: Path) -> None:
