@@ -21,6 +21,7 @@ from kinetic_ray.core.state import (
     Reason,
     Taken,
     adoption,
+    join_segments,
     state_of,
 )
 from kinetic_ray.errors import UsageError
@@ -119,13 +120,13 @@ class JobJournal:
         taken = None
         if adopted is not None:
             body = load_record("adopted", adopted, where=self.keys.adopted(number))
-            taken = tuple(Taken(t["epoch"], t["segments"]) for t in body["taken"])
-        segments = tuple(self._segment(key) for key in self.store.list(self.keys.events(number)))
-        return EpochLog(number, taken, segments)
+            taken = tuple(Taken(t["epoch"], t["events"]) for t in body["taken"])
+        segments = [self._segment(key) for key in self.store.list(self.keys.events(number))]
+        return EpochLog(number, taken, join_segments(segments))
 
-    def _segment(self, key: str) -> tuple[Event, ...]:
+    def _segment(self, key: str) -> tuple[int, tuple[Event, ...]]:
         body = load_record("events", self.store.get(key), where=key)
-        return tuple(Event.from_dict(event) for event in body["events"])
+        return body["first"], tuple(Event.from_dict(event) for event in body["events"])
 
     # The driver's and the hosts' records.
 
@@ -144,7 +145,7 @@ class JobJournal:
         while not self.store.create(self.keys.claim(number), dump_record("claim", body)):
             number += 1
         taken = adoption(self.epochs(), number)
-        adopted = {"taken": [{"epoch": t.epoch, "segments": t.segments} for t in taken]}
+        adopted = {"taken": [{"epoch": t.epoch, "events": t.events} for t in taken]}
         self.store.create(self.keys.adopted(number), dump_record("adopted", adopted))
         return DriverLog(self, number)
 
@@ -207,10 +208,10 @@ class DriverLog:
         """
         self.check()
         keys = self.journal.keys
-        body = {"events": [event.to_dict() for event in events]}
         with self._lock:
+            body = {"first": self._next, "events": [event.to_dict() for event in events]}
             self.journal.store.create(keys.segment(self.epoch, self._next), dump_record("events", body))
-            self._next += 1
+            self._next += len(events)
 
     def check(self) -> None:
         """Raises Fenced if a newer driver has claimed the job."""

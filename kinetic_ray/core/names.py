@@ -113,8 +113,9 @@ class JobKeys:
     def events(self, epoch: int) -> str:
         return f"{self.epoch(epoch)}/events"
 
-    def segment(self, epoch: int, number: int) -> str:
-        return f"{self.events(epoch)}/{number:08d}.json"
+    def segment(self, epoch: int, first: int) -> str:
+        """A segment of events, named by the number of its first event (from 1)."""
+        return f"{self.events(epoch)}/{first:010d}.json"
 
     def outcomes(self, epoch: int, attempt: int) -> str:
         return f"{self.epoch(epoch)}/outcomes/{attempt:04d}"

@@ -281,10 +281,10 @@ def _with_rank(ranks: Sequence[RankState], rank: int, **changes: Any) -> tuple[R
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one epoch took over from a lower one: its first `segments` segments, and no later ones."""
+    """What one epoch took over from a lower one: its first `events` events, and no later ones."""
 
     epoch: int
-    segments: int
+    events: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,12 +294,27 @@ class EpochLog:
     Attributes:
         epoch: Its number, from 1.
         taken: What it adopted, lowest epoch first; None while its driver has claimed but not adopted yet.
-        segments: The events of each segment, in order.
+        events: Its own events, in order.
     """
 
     epoch: int
     taken: tuple[Taken, ...] | None
-    segments: tuple[tuple[Event, ...], ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+def join_segments(segments: Iterable[tuple[int, Sequence[Event]]]) -> tuple[Event, ...]:
+    """The events of an epoch from its segments.
+
+    Args:
+        segments: (number of the first event from 1, events). They may overlap, as a compacted segment does with
+            those that it replaces; events behind a gap (a segment not visible yet) are left for the next look.
+    """
+    events: list[Event] = []
+    for first, segment in sorted(segments, key=lambda part: (part[0], -len(part[1]))):
+        if first > len(events) + 1:
+            break
+        events += segment[len(events) + 1 - first :]
+    return tuple(events)
 
 
 def current_epoch(epochs: Sequence[EpochLog]) -> EpochLog | None:
@@ -320,11 +335,8 @@ def current_events(epochs: Sequence[EpochLog]) -> list[tuple[int, Event]]:
     events: list[tuple[int, Event]] = []
     for taken in newest.taken:
         log = by_number.get(taken.epoch)
-        for segment in log.segments[: taken.segments] if log else ():
-            events += [(taken.epoch, event) for event in segment]
-    for segment in newest.segments:
-        events += [(newest.epoch, event) for event in segment]
-    return events
+        events += [(taken.epoch, event) for event in (log.events[: taken.events] if log else ())]
+    return events + [(newest.epoch, event) for event in newest.events]
 
 
 def adoption(epochs: Sequence[EpochLog], claimed: int) -> tuple[Taken, ...]:
@@ -332,7 +344,7 @@ def adoption(epochs: Sequence[EpochLog], claimed: int) -> tuple[Taken, ...]:
     lower = current_epoch([log for log in epochs if log.epoch < claimed])
     if lower is None or lower.taken is None:
         return ()
-    return (*lower.taken, Taken(lower.epoch, len(lower.segments)))
+    return (*lower.taken, Taken(lower.epoch, len(lower.events)))
 
 
 def state_of(epochs: Sequence[EpochLog]) -> JobState:
