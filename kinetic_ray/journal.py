@@ -31,6 +31,10 @@ from kinetic_ray.store import Store
 INDEX_ORDER = ("PENDING", "RUNNING", "STOPPED", "FAILED", "SUCCEEDED")
 
 
+#: Segments by key: (number of the first event, events).
+Segments = dict[str, tuple[int, tuple[Event, ...]]]
+
+
 class Fenced(Exception):
     """A newer driver has claimed the job: stop all ranks and exit without another word."""
 
@@ -92,18 +96,25 @@ class JobJournal:
 
     # Reading.
 
-    def epochs(self) -> list[EpochLog]:
+    def epochs(self, seen: Segments | None = None) -> list[EpochLog]:
+        """Every epoch.
+
+        Args:
+            seen: Segments that were read before, kept by whoever looks often: a segment never changes, so each is
+                read once.
+        """
+        seen = {} if seen is None else seen
         found = (epoch_of(key) for key in self.store.list(self.keys.drivers))
-        return [self._epoch(number) for number in sorted(n for n in found if n is not None)]
+        return [self._epoch(number, seen) for number in sorted(n for n in found if n is not None)]
 
     def newest_claim(self) -> int:
         """The highest claimed epoch, 0 for none: a driver that sees one above its own is fenced."""
         found = (epoch_of(key) for key in self.store.list(self.keys.drivers))
         return max((number for number in found if number is not None), default=0)
 
-    def state(self) -> JobState:
-        """What the job is doing, by its records alone."""
-        return state_of(self.epochs())
+    def state(self, seen: Segments | None = None) -> JobState:
+        """What the job is doing, by its records alone; `seen` as for :meth:`epochs`."""
+        return state_of(self.epochs(seen))
 
     def outcome(self, epoch: int, attempt: int, rank: int) -> Outcome | None:
         key = self.keys.outcome(epoch, attempt, rank)
@@ -115,14 +126,17 @@ class JobJournal:
         data = self.store.find(self.keys.heartbeat(epoch))
         return 0 if data is None else int(load_record("heartbeat", data)["n"])
 
-    def _epoch(self, number: int) -> EpochLog:
+    def _epoch(self, number: int, seen: Segments) -> EpochLog:
         adopted = self.store.find(self.keys.adopted(number))
         taken = None
         if adopted is not None:
             body = load_record("adopted", adopted, where=self.keys.adopted(number))
             taken = tuple(Taken(t["epoch"], t["events"]) for t in body["taken"])
-        segments = [self._segment(key) for key in self.store.list(self.keys.events(number))]
-        return EpochLog(number, taken, join_segments(segments))
+        keys = self.store.list(self.keys.events(number))
+        for key in keys:
+            if key not in seen:
+                seen[key] = self._segment(key)
+        return EpochLog(number, taken, join_segments(seen[key] for key in keys))
 
     def _segment(self, key: str) -> tuple[int, tuple[Event, ...]]:
         body = load_record("events", self.store.get(key), where=key)
