@@ -1,0 +1,1 @@
+"""Benchmarks: what kinetic_ray costs beside what one would write without it."""
