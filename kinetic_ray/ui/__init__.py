@@ -1,0 +1,173 @@
+"""What a person sees while a job runs: its stages, its progress, its log lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, TextIO
+
+from kinetic_ray.core.state import JobState, JobStatus, Stage
+from kinetic_ray.ui.region import Region
+from kinetic_ray.ui.stages import STAGES, Pace, ending, stage_of, waits_for
+from kinetic_ray.ui.text import LogWriter, encodable, format_duration, sanitize
+
+__all__ = [
+    "LiveReporter",
+    "LogWriter",
+    "PlainReporter",
+    "Reporter",
+    "Subject",
+    "format_duration",
+    "open_reporter",
+    "sanitize",
+]
+
+_REDRAW = 0.1  # seconds between two drawings
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is being watched."""
+
+    job_id: str
+    func_name: str
+    accelerator: str = "cpu"
+
+
+class Reporter(Protocol):
+    """Shows one job to the person who waits for it."""
+
+    def show(self, state: JobState) -> None:
+        """Takes the state as just read. Cheap: call it at every look, 10 times a second or so."""
+
+    def log(self, data: bytes) -> None:
+        """Takes the next bytes of the leader's log."""
+
+    def close(self) -> None:
+        """Ends the display; the last state shown stays as one line."""
+
+
+def open_reporter(
+    subject: Subject, *, out: TextIO | None = None, err: TextIO | None = None, color: bool = True
+) -> Reporter:
+    """The reporter that fits the streams: live on a terminal, one line a stage elsewhere.
+
+    Args:
+        subject: What is being watched.
+        out: Where the user's log lines go; standard output by default.
+        err: Where stages and progress go; standard error by default.
+        color: False under NO_COLOR.
+
+    Example:
+        >>> import io
+        >>> open_reporter(Subject("job-0", "train"), err=io.StringIO()).close()
+    """
+    out, err = out or sys.stdout, err or sys.stderr
+    writer = LogWriter(out, color=color)
+    return LiveReporter(subject, writer, err, color=color) if err.isatty() else PlainReporter(subject, writer, err)
+
+
+class PlainReporter:
+    """One line on a stream for every stage, warning and end."""
+
+    def __init__(self, subject: Subject, writer: LogWriter, err: TextIO) -> None:
+        self._subject = subject
+        self._writer = writer
+        self._err = err
+        self._told = ""
+        self._warnings = 0
+        self._last = JobState()
+
+    def show(self, state: JobState) -> None:
+        self._last = state
+        for warning in state.warnings[self._warnings :]:
+            self._say(f"warning: {warning}")
+        self._warnings = len(state.warnings)
+        stage = stage_of(state)
+        # The count of ready hosts goes on too fast for lines of its own, other news doesn't.
+        detail = waits_for(state) if stage in (Stage.QUEUE, Stage.SLICE) else ""
+        told = f"{stage}: {detail}" if detail else str(stage)
+        if not state.is_terminal and told != self._told:
+            self._say(told)
+            self._told = told
+
+    def log(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    def close(self) -> None:
+        self._writer.close()
+        if self._last.is_terminal:
+            self._say(ending(self._last))
+
+    def _say(self, text: str) -> None:
+        line = f"kinetic: {self._subject.job_id} {self._subject.func_name}: {sanitize(text, color=False)}\n"
+        self._err.write(encodable(line, self._err))
+        self._err.flush()
+
+
+class LiveReporter:
+    """A few lines at the bottom of a terminal that are drawn anew, with the log lines scrolling above them."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        writer: LogWriter,
+        err: TextIO,
+        *,
+        color: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._subject = subject
+        self._writer = writer
+        self._screen = Region(err, color=color)
+        self._clock = clock
+        self._state = JobState()
+        self._stage = Stage.QUEUE
+        self._entered = self._began = clock()
+        self._drawn_at = float("-inf")
+        self._warnings = 0
+        self._pace = Pace()
+
+    def show(self, state: JobState) -> None:
+        if stage_of(state) != self._stage:
+            self._stage, self._entered = stage_of(state), self._clock()
+        self._state = state
+        if state.progress is not None:
+            self._pace.note(state.progress)
+        for warning in state.warnings[self._warnings :]:
+            self._screen.print(f"kinetic: warning: {sanitize(warning, color=False)}", "yellow")
+            self._drawn_at = float("-inf")
+        self._warnings = len(state.warnings)
+        if self._clock() - self._drawn_at >= _REDRAW:
+            self._draw()
+
+    def log(self, data: bytes) -> None:
+        if data:
+            self._screen.erase()
+            self._writer.write(data)
+            self._draw()
+
+    def close(self) -> None:
+        self._screen.erase()
+        self._writer.close()
+        if self._state.is_terminal:
+            good = self._state.status is JobStatus.SUCCEEDED
+            took = format_duration(self._clock() - self._began)
+            text = f"kinetic: {self._subject.func_name} {ending(self._state)} after {took} ({self._subject.job_id})"
+            self._screen.print(sanitize(text, color=False), "green" if good else "red")
+
+    def _draw(self) -> None:
+        self._drawn_at = self._clock()
+        lines = [(self._writer.partial, "")] if self._writer.partial else []
+        lines.append((self._status_line(), "bold"))
+        if self._state.progress is not None:
+            lines.append((self._pace.line(self._state.progress), "cyan"))
+        self._screen.draw(lines)
+
+    def _status_line(self) -> str:
+        path = " > ".join(f"[{s}]" if s == self._stage else str(s) for s in STAGES)
+        spent = format_duration(self._clock() - self._entered)
+        parts = (self._subject.func_name, path, waits_for(self._state), spent, self._subject.job_id)
+        return sanitize("  ".join(part for part in parts if part), color=False)
