@@ -169,5 +169,6 @@ class LiveReporter:
     def _status_line(self) -> str:
         path = " > ".join(f"[{s}]" if s == self._stage else str(s) for s in STAGES)
         spent = format_duration(self._clock() - self._entered)
-        parts = (self._subject.func_name, path, waits_for(self._state), spent, self._subject.job_id)
+        # A narrow terminal cuts the end: what changes comes first.
+        parts = (path, waits_for(self._state), spent, self._subject.func_name, self._subject.job_id)
         return sanitize("  ".join(part for part in parts if part), color=False)
