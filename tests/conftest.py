@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,3 +47,24 @@ def kinetic_home(test_homes: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = _short_folder(str(test_homes))
     monkeypatch.setenv("KINETIC_HOME", str(home))
     return home
+
+
+@pytest.fixture(scope="session")
+def shared_home(test_homes: Path) -> Iterator[Path]:
+    """The KINETIC_HOME whose embedded cluster the integration tests share: it starts with the first call, ends here."""
+    home = _short_folder(str(test_homes))
+    yield home
+    stop_cluster(home)
+
+
+@pytest.fixture
+def cluster(shared_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Makes the shared embedded cluster the one that the test's calls go to; gives its KINETIC_HOME."""
+    monkeypatch.setenv("KINETIC_HOME", str(shared_home))
+    return shared_home
+
+
+def stop_cluster(home: Path) -> None:
+    """Ends the embedded cluster of a KINETIC_HOME and waits until all of it is gone."""
+    command = [sys.executable, "-m", "kinetic_ray", "local", "stop", "--force"]
+    subprocess.run(command, env={**os.environ, "KINETIC_HOME": str(home)}, check=True, timeout=120)
