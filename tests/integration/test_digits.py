@@ -37,9 +37,8 @@ def test_trains_on_a_slice_and_saves_what_it_learned(cluster: Path, tmp_path: Pa
     assert losses[-1] < losses[0] / 5
     assert _accuracy(stdout) > 0.95
     job = kinetic.list_jobs()[0]
-    saved = {
-        path.name: path for path in cluster.rglob("*") if job.job_id in str(path) and path.suffix in {".npz", ".png"}
-    }
+    ours = [path for path in cluster.rglob("*") if job.job_id in str(path)]
+    saved = {path.name: path for path in ours if path.suffix in {".npz", ".png"}}
     assert sorted(saved) == ["checkpoint.npz", "learning-curve.png"]
     assert saved["learning-curve.png"].read_bytes().startswith(b"\x89PNG")
     checkpoint = np.load(saved["checkpoint.npz"])
