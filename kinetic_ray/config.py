@@ -43,6 +43,8 @@ SETTINGS: Mapping[str, Setting] = {
     "local_slices": Setting("KINETIC_LOCAL_SLICES", "any shape on demand", 'the pool pretended, {"tpu-v6e-16": 2}'),
     "package_root": Setting("KINETIC_PACKAGE_ROOT", "found from the script", "root of the code that is sent"),
     "bundle_limit_mb": Setting("KINETIC_BUNDLE_LIMIT_MB", "250", "largest code bundle that is sent, in MB"),
+    "debug": Setting("KINETIC_DEBUG", "off", "1: the command line shows tracebacks of its own errors"),
+    "no_color": Setting("NO_COLOR", "colours", "anything: no colours on a terminal"),
 }
 
 
@@ -106,6 +108,16 @@ def setting(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     """A setting's text from the environment; None when unset or empty."""
     env = os.environ if environ is None else environ
     return env.get(SETTINGS[name].env) or None
+
+
+def debug(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the command line shows tracebacks of its own errors."""
+    return (setting("debug", environ) or "0").lower() not in ("0", "false", "no", "off")
+
+
+def color(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a terminal may be given colours."""
+    return setting("no_color", environ) is None
 
 
 def environment() -> dict[str, str]:
