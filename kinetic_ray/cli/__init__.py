@@ -1,0 +1,1 @@
+"""The command `kinetic`: one file a noun; click is used nowhere else."""
