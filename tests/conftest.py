@@ -13,7 +13,7 @@ import pytest
 from tests.leaks import Leaks
 from tests.waiting import wait_until
 
-pytest.register_assert_rewrite("kinetic_ray.testing.contracts")
+pytest.register_assert_rewrite("kinetic_ray.testing")
 
 
 def _short_folder(parent: str | None = None) -> Path:

@@ -1,0 +1,91 @@
+"""The store: every durable fact, in one folder, bucket or memory, behind one small interface."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from kinetic_ray.core.outcome import Blob
+from kinetic_ray.core.records import canonical
+from kinetic_ray.errors import ConfigError, StoreError
+from kinetic_ray.store.objects import MissingKey, Store
+from kinetic_ray.store.place import Place
+
+__all__ = ["FORMAT_VERSION", "Blob", "MissingKey", "Store", "open_store"]
+
+#: The newest layout of a store that this release reads and writes.
+FORMAT_VERSION = 1
+
+_FORMAT_KEY = "format.json"
+_FORMAT_NAME = "kinetic-store"
+
+
+def open_store(url: str | os.PathLike[str], *, create: bool = True) -> Store:
+    """Opens a store, and makes it where there is none.
+
+    Args:
+        url: A folder's path, "file:///path", or "memory://name" (unit tests: this process only).
+        create: Whether a missing or empty store is made, and a folder has to be writable.
+
+    Raises:
+        ConfigError: Not a store's folder, not accessible, of a newer version, or of an unknown kind.
+
+    Example:
+        >>> open_store("memory://doc-open").url
+        'memory://doc-open'
+    """
+    place = _place(url, create=create)
+    store = Store(place)
+    where = place.uri("")
+    try:
+        raw = store.find(_FORMAT_KEY)
+    except StoreError as error:
+        raise ConfigError(f"{where} can't be used as a store: {error}") from error
+    if raw is None:
+        raw = _make_format(store, where, create=create)
+    _check_format(raw, where)
+    return store
+
+
+def _place(url: str | os.PathLike[str], *, create: bool) -> Place:
+    from kinetic_ray.store.folder import open_folder, path_of
+    from kinetic_ray.store.memory import open_memory
+
+    text = os.fspath(url)
+    scheme, separator, rest = text.partition("://")
+    if not separator or isinstance(url, os.PathLike):
+        return open_folder(Path(text), create=create)
+    if scheme == "file":
+        return open_folder(path_of(text), create=create)
+    if scheme == "memory":
+        return open_memory(rest)
+    raise ConfigError(f"stores of the kind {scheme + '://'!r} are unknown to this kinetic_ray: use a folder's path")
+
+
+def _make_format(store: Store, where: str, *, create: bool) -> bytes:
+    if not create:
+        raise ConfigError(f"{where} holds no kinetic store: wrong place, or nothing was ever run with it")
+    strangers = store.list("")
+    if strangers and (raw := store.find(_FORMAT_KEY)) is not None:  # made by another process a moment ago
+        return raw
+    if strangers:
+        shown = ", ".join(strangers[:3])
+        raise ConfigError(f"{where} is neither empty nor a kinetic store (it has {shown}): name an empty or new folder")
+    store.create(_FORMAT_KEY, canonical({"format": _FORMAT_NAME, "version": FORMAT_VERSION}) + b"\n")
+    return store.get(_FORMAT_KEY)
+
+
+def _check_format(raw: bytes, where: str) -> None:
+    try:
+        found = json.loads(raw)
+        name, version = found["format"], found["version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{where}/{_FORMAT_KEY} is damaged or another program's: {raw[:80]!r}") from error
+    if name != _FORMAT_NAME or type(version) is not int or version < 1:
+        raise ConfigError(f"{where} is not a kinetic store: its {_FORMAT_KEY} says {name!r}, version {version!r}")
+    if version > FORMAT_VERSION:
+        raise ConfigError(
+            f"the store {where} has format version {version}, this kinetic_ray reads up to {FORMAT_VERSION}: "
+            "upgrade kinetic-ray, or name another store (KINETIC_STORE)"
+        )

@@ -1,0 +1,1 @@
+"""For tests, yours and ours: contract suites that every implementation behind a seam has to pass."""
