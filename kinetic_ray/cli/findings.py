@@ -229,7 +229,7 @@ def check_store() -> Finding:
         url = config.resolve().store_url
         if "://" not in url and not Path(url, "format.json").exists():
             found = judge_folder("store", Path(url), fix)
-            if found.level == "fail" or not Path(url).exists():
+            if found.level == "fail" or not Path(url).is_dir() or not any(Path(url).iterdir()):
                 return found
         return Finding("store", "ok", open_store(url, create=False).url)
     except (KineticError, OSError) as error:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from kinetic_ray.core.state import JobState, JobStatus, Stage
 from kinetic_ray.ui.region import Region
@@ -17,7 +17,6 @@ __all__ = [
     "LiveReporter",
     "LogWriter",
     "PlainReporter",
-    "Reporter",
     "Subject",
     "format_duration",
     "open_reporter",
@@ -36,22 +35,9 @@ class Subject:
     accelerator: str = "cpu"
 
 
-class Reporter(Protocol):
-    """Shows one job to the person who waits for it."""
-
-    def show(self, state: JobState) -> None:
-        """Takes the state as just read. Cheap: call it at every look, 10 times a second or so."""
-
-    def log(self, data: bytes) -> None:
-        """Takes the next bytes of the leader's log."""
-
-    def close(self) -> None:
-        """Ends the display; the last state shown stays as one line."""
-
-
 def open_reporter(
     subject: Subject, *, out: TextIO | None = None, err: TextIO | None = None, color: bool = True
-) -> Reporter:
+) -> LiveReporter | PlainReporter:
     """The reporter that fits the streams: live on a terminal, one line a stage elsewhere.
 
     Args:
