@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,8 +114,15 @@ class JobJournal:
         return max((number for number in found if number is not None), default=0)
 
     def state(self, seen: Segments | None = None) -> JobState:
-        """What the job is doing, by its records alone; `seen` as for :meth:`epochs`."""
-        return state_of(self.epochs(seen))
+        """What the job is doing, by its records alone; `seen` as for :meth:`epochs`.
+
+        An end counts if no driver had claimed the job by the time it was read: a claim before that may not adopt it.
+        """
+        while True:
+            epochs = self.epochs(seen)
+            state = state_of(epochs)
+            if not state.is_terminal or self.newest_claim() <= epochs[-1].epoch:
+                return state
 
     def outcome(self, epoch: int, attempt: int, rank: int) -> Outcome | None:
         key = self.keys.outcome(epoch, attempt, rank)
@@ -166,31 +174,37 @@ class JobJournal:
     def close(self, status: JobStatus, reason: Reason | str, message: str, at: float) -> JobState:
         """Ends a job that no driver will end: claims an epoch, which fences any, and appends the end.
 
+        Safe to repeat, and finishes what a driver that died just after the end has left.
+
         Returns:
-            The state after it: another end, where the job had one already.
+            The state after it: another end, where the job had one already; none, where a newer driver has come.
         """
-        if (state := self.state()).is_terminal:
-            return state
-        log = self.claim({"role": "closer"})
         if not self.state().is_terminal:
-            log.append(Event(EventKind.ENDED, at, {"status": str(status), "reason": str(reason), "message": message}))
+            log = self.claim({"role": "closer"})
+            fields = {"status": str(status), "reason": str(reason), "message": message}
+            with suppress(Fenced):
+                if not self.state().is_terminal:
+                    log.append(Event(EventKind.ENDED, at, fields))
         self.settle()
         return self.state()
 
     def settle(self) -> None:
-        """After the end: the env object goes, the index tells the status. Safe to repeat."""
+        """After the end: the env object goes, the index tells the status. Does nothing before; safe to repeat."""
         spec, state = self.spec(), self.state()
         if state.is_terminal:
             self.store.delete_tree(self.keys.env_folder)
-        self.index(spec, state.status)
+            self.index(spec, state.status)
 
     def index(self, spec: JobSpec, status: JobStatus) -> None:
-        """Moves the job's index object to a status; the new one comes before the old ones go."""
+        """Moves the job's index object to a status; the new one comes before the old ones go.
+
+        A status that isn't an end leaves an end's object alone: only a driver that doesn't know yet says so.
+        """
         new = IndexEntry(self.job_id, str(status), spec.func_name).key()
         self.store.put(new, b"")
         for state in INDEX_ORDER:
             old = IndexEntry(self.job_id, state, spec.func_name).key()
-            if old != new:
+            if old != new and (status.is_terminal or not JobStatus(state).is_terminal):
                 self.store.delete(old)
 
     def erase(self) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kinetic_ray.core.state import JobStatus
 from kinetic_ray.errors import UsageError
 
 #: RFC 4648 "extended hex" alphabet: unlike plain base32 it sorts as the numbers do, so text order is time order.
@@ -152,7 +153,7 @@ def epoch_of(key: str) -> int | None:
         3
     """
     last = key.rstrip("/").rpartition("/")[2]
-    return int(last) if re.fullmatch(r"\d{6}", last) else None
+    return int(last) if re.fullmatch(r"[0-9]{6}", last) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class IndexEntry:
 def parse_index(key: str) -> IndexEntry | None:
     """Reads an index key; None for a name that is not one (left by another tool, say)."""
     parts = key.rpartition("/")[2].split("~")
-    if len(parts) != 3 or not _ID_RE.fullmatch(parts[0]):
+    if len(parts) != 3 or not _ID_RE.fullmatch(parts[0]) or parts[1] not in JobStatus.__members__:
         return None
     return IndexEntry(*parts)
 

@@ -25,8 +25,12 @@ Json = dict[str, Any]
 
 
 def canonical(body: object) -> bytes:
-    """The one byte form of a JSON value: sorted keys, no blanks, UTF-8."""
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    """The one byte form of a JSON value: sorted keys, no blanks, UTF-8.
+
+    Lone surrogates pass: that is how Python spells a file name, and so an error's message, that isn't UTF-8.
+    """
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode(errors="surrogatepass")
 
 
 def dump_record(kind: str, body: Mapping[str, Any]) -> bytes:
@@ -43,14 +47,8 @@ def dump_record(kind: str, body: Mapping[str, Any]) -> bytes:
         >>> load_record("cancel", dump_record("cancel", {"by": "ann"}))
         {'by': 'ann'}
     """
-    envelope = {
-        "kind": kind,
-        "version": VERSIONS[kind],
-        "sha256": hashlib.sha256(canonical(body)).hexdigest(),
-        "sig": None,
-        "body": body,
-    }
-    return canonical(envelope) + b"\n"
+    plain = json.loads(canonical(body))  # keys that aren't texts sort differently once they are
+    return _sealed({"kind": kind, "version": VERSIONS[kind], "sha256": _digest(plain), "sig": None, "body": plain})
 
 
 def load_record(kind: str, data: bytes, *, where: str = "") -> Json:
@@ -71,8 +69,8 @@ def load_record(kind: str, data: bytes, *, where: str = "") -> Json:
     place = where or f"a {kind} record"
     try:
         envelope = json.loads(data)
-        found, version, digest, body = (envelope[k] for k in ("kind", "version", "sha256", "body"))
-    except (ValueError, KeyError, TypeError) as exc:
+        found, version, sig = (envelope[k] for k in ("kind", "version", "sig"))
+    except (ValueError, KeyError, TypeError, RecursionError) as exc:
         raise DataError(f"{place} is torn or not a kinetic record ({len(data)} bytes): {exc}") from exc
     if found != kind:
         raise DataError(f"{place} holds a {found!r} record where {kind!r} was expected")
@@ -83,8 +81,25 @@ def load_record(kind: str, data: bytes, *, where: str = "") -> Json:
             f"{place} has format version {version}, this kinetic_ray reads up to {VERSIONS[kind]}: "
             "upgrade kinetic-ray to read it"
         )
-    if envelope.get("sig") is not None:
+    if sig is not None:
         raise DataError(f"{place} is signed, which format version {version} does not know")
-    if not isinstance(body, dict) or hashlib.sha256(canonical(body)).hexdigest() != digest:
+    body = envelope.get("body")
+    if not isinstance(body, dict) or not _intact(envelope, data):
         raise DataError(f"{place} differs from its digest: altered or damaged")
     return body
+
+
+def _sealed(envelope: Mapping[str, Any]) -> bytes:
+    return canonical(envelope) + b"\n"
+
+
+def _digest(body: object) -> str:
+    return hashlib.sha256(canonical(body)).hexdigest()
+
+
+def _intact(envelope: Json, data: bytes) -> bool:
+    """Whether these are the bytes that were written: the body by its digest, the rest by its one spelling."""
+    try:
+        return envelope.get("sha256") == _digest(envelope.get("body")) and data == _sealed(envelope)
+    except (ValueError, RecursionError):  # not JSON as we write it: NaN, or nested without end
+        return False

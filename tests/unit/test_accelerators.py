@@ -132,7 +132,7 @@ REFUSED = {
     "tpu-l4": "'gpu-l4'",
     "gpu-v6e-8": "'tpu-v6e-8'",
     "tpu-": "'tpu-v6e-8'",
-    "v6e-١٦": "no accelerator is called that",  # digits, but not the ones that people type
+    "v6e-\u0661\u0666": "no accelerator is called that",  # digits, but not the ones that people type
     "9" * 5000: "...",
     "tpu-v6e-" + "1" * 5000: "...",
 }
