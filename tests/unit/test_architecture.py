@@ -18,7 +18,7 @@ PACKAGE = "kinetic_ray"
 # functions and for type checkers count as well.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("core", "errors", "version"),
-    ("config", "store", "journal", "wire", "payload", "bundle", "data"),
+    ("config", "options", "store", "journal", "wire", "payload", "bundle", "data"),
     ("runner",),
     ("backends",),
     ("jobs",),

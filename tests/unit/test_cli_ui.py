@@ -28,7 +28,7 @@ class Terminal(io.StringIO):
     ("line", "shown"),
     [
         ("plain", "plain"),
-        ("[red]x[/red] [bold] [/work/x] [link=http://a]", "[red]x[/red] [bold] [/work/x] [link=http://a]"),
+        ("[red]x[/red] [bold] [/var/x] [link=http://a]", "[red]x[/red] [bold] [/var/x] [link=http://a]"),
         ("\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m"),
         ("\x1b[1;38;5;9mopen", "\x1b[1;38;5;9mopen\x1b[0m"),
         ("a\x1b[2Jb\x1b[10;1Hc\x1b[?1049hd", "abcd"),
