@@ -39,6 +39,7 @@ class Store:
         url: The canonical address: equal for equal stores, accepted by `open_store` in any process.
 
     Example:
+        >>> from kinetic_ray.store import open_store
         >>> store = open_store("memory://doc-store")
         >>> store.create("jobs/a/spec.json", b"{}"), store.create("jobs/a/spec.json", b"late")
         (True, False)

@@ -62,3 +62,8 @@ BY_KEY: dict[str, Callable[[Store, str], object]] = {
     "read_range": lambda store, key: store.read_range(key, 0),
     "append_path": lambda store, key: store.append_path(key),
 }
+
+
+def blob_key(blob: Blob) -> str:
+    """Where a blob lies, which is part of the store's format."""
+    return f"blobs/{blob.sha256[:2]}/{blob.sha256}"

@@ -1,22 +1,27 @@
 """The folder store keeps the contract, and what only a folder can break."""
 
+import hashlib
 import os
 import shutil
 import stat
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kinetic_ray.errors import ConfigError, StoreError
-from kinetic_ray.store import Store, open_store
-from kinetic_ray.testing.store_contract import StoreContract, blob_key
+from kinetic_ray.store import Blob, Store, open_store
+from kinetic_ray.testing.store_contract import StoreContract
+from kinetic_ray.testing.store_names import blob_key
 
 NOBODY = 65534
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "store-v1"
 
 
 class TestFolderStore(StoreContract):
@@ -209,6 +214,30 @@ def test_a_temporary_file_that_was_swept_too_early_is_an_error(store: Store, roo
 
 
 # Opening.
+
+
+def test_a_store_of_format_1_is_read_and_written_as_ever(store: Store, root: Path, tmp_path: Path) -> None:
+    golden = tmp_path / "golden"
+    shutil.copytree(GOLDEN, golden)
+    old = open_store(golden)
+    assert old.get_blob(Blob(hashlib.sha256(b"payload\n").hexdigest(), 8)) == b"payload\n"
+    store.create("jobs/some/record.json", old.get("jobs/some/record.json"))
+    store.put_blob(b"payload\n")
+    assert {key: store.get(key) for key in store.walk("")} == {key: old.get(key) for key in old.walk("")}
+    assert sorted(path.name for path in root.iterdir()) == [".tmp", "blobs", "format.json", "jobs"]
+
+
+def test_racing_openers_make_one_store(tmp_path: Path) -> None:
+    for number in range(20):
+        path, together = tmp_path / str(number), threading.Barrier(8)
+
+        def use(who: int, path: Path = path, together: threading.Barrier = together) -> bool:
+            together.wait(30)
+            return open_store(path).create(f"jobs/{who}", b"")
+
+        with ThreadPoolExecutor(8) as threads:
+            assert all(threads.map(use, range(8)))
+        assert open_store(path).walk("") == ["format.json", *(f"jobs/{who}" for who in range(8))]
 
 
 @pytest.mark.parametrize("name", ["plain", "with space", "ünï%41#?", "a:b"])
