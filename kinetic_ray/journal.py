@@ -9,22 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from kinetic_ray.core.epochs import EpochLog, Taken, adoption, join_segments, state_of
 from kinetic_ray.core.names import IndexEntry, JobKeys, epoch_of, newest_entries, parse_index
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.records import dump_record, load_record
 from kinetic_ray.core.spec import JobSpec
-from kinetic_ray.core.state import (
-    EpochLog,
-    Event,
-    EventKind,
-    JobState,
-    JobStatus,
-    Reason,
-    Taken,
-    adoption,
-    join_segments,
-    state_of,
-)
+from kinetic_ray.core.state import Event, EventKind, JobState, JobStatus, Reason
 from kinetic_ray.errors import UsageError
 from kinetic_ray.store import Store
 

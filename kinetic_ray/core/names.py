@@ -48,7 +48,7 @@ def id_unix_ms(identifier: str) -> int:
     return value >> 80
 
 
-def check_id(identifier: str, kind: str | None = None) -> str:
+def check_id(identifier: object, kind: str | None = None) -> str:
     """Returns the id if it is well formed.
 
     Raises:
