@@ -36,11 +36,11 @@ def race_in_threads(store: Store, keys: Sequence[str], writers: int) -> list[set
 def race_in_processes(url: str, keys: Sequence[str], writers: int) -> list[set[str]]:
     """Lets processes race, which open the store by its address; see :func:`race_in_threads`."""
     command = [sys.executable, "-m", "kinetic_ray.testing.racer", url]
-    racers = [
-        subprocess.Popen([*command, str(number), *keys], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for number in range(writers)
-    ]
+    racers: list[subprocess.Popen[str]] = []
     try:
+        for number in range(writers):
+            racer_command = [*command, str(number), *keys]
+            racers.append(subprocess.Popen(racer_command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
         for racer in racers:
             assert racer.stdout is not None
             assert racer.stdout.readline() == "ready\n"
