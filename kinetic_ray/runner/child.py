@@ -1,0 +1,292 @@
+"""The child: one rank of one attempt, from its task to its outcome.
+
+It goes through named phases (:class:`~kinetic_ray.core.state.RankPhase`) and tells the agent each of them; an error is
+reported with the phase that raised it. Meeting the peers comes before unpickling, because importing the user's modules
+may already use devices.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import faulthandler
+import importlib
+import io
+import os
+import platform
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kinetic_ray import bundle, payload
+from kinetic_ray.core.names import JobKeys
+from kinetic_ray.core.outcome import Blob, Outcome
+from kinetic_ray.core.state import RankPhase
+from kinetic_ray.errors import PayloadError
+from kinetic_ray.runner import distributed, session
+from kinetic_ray.runner.capture import describe_error, dump_exception, dump_value, reason_of
+from kinetic_ray.runner.lines import Lines
+from kinetic_ray.runner.process import die_with_parent
+from kinetic_ray.runner.task import RankTask
+from kinetic_ray.store import Store, open_store
+
+_CHUNK = 8 << 20
+#: Seconds for exit handlers that user code has registered: a tracker's last flush, say.
+_EXIT_HANDLERS_OK, _EXIT_HANDLERS_FAILED = 60.0, 5.0
+_DRAIN = 10.0
+_IOLBF = 1  # C's name for a stream that is written at each line
+
+
+class Rank:
+    """One rank's life; :meth:`run` gives the exit code."""
+
+    def __init__(self, task: RankTask, link: Lines) -> None:
+        self._task = task
+        self._link = link
+        self._keys = JobKeys(task.job_id)
+        self._phase = RankPhase.FETCH
+        self._reporter = session.Reporter(link.send)
+
+    def run(self) -> int:
+        """All phases. Never raises: this is the process's edge."""
+        try:
+            store = open_store(self._task.store_url, create=False)
+        except BaseException as exc:  # noqa: BLE001
+            return self._fail(exc, None)
+        try:
+            value = self._work(store)
+            self._enter(RankPhase.STORE)
+            blob = self._write(store, self._keys.value, dump_value(value))
+            self._tell(Outcome(self._task.rank, True, phase=RankPhase.FINISH, value=blob))
+            self._enter(RankPhase.FINISH)
+            self._finish()
+        except BaseException as exc:  # noqa: BLE001
+            return self._fail(exc, store)
+        return 0
+
+    def _work(self, store: Store) -> object:
+        task = self._task
+        self._enter(RankPhase.FETCH)
+        call = store.get_blob(task.payload)
+        archive = None if task.bundle is None else store.get_blob(task.bundle.blob)
+        self._enter(RankPhase.VERIFY)
+        _check_versions(task)
+        self._enter(RankPhase.UNPACK)
+        self._settle_in(archive)
+        self._enter(RankPhase.INIT)
+        if task.runtime == "jax":
+            distributed.join(task)
+        self._enter(RankPhase.LOAD)
+        function, args, kwargs = payload.load_call(call)
+        _pose_as_main(function)
+        self._enter(RankPhase.CALL)
+        return _call(function, args, kwargs)
+
+    def _settle_in(self, archive: bytes | None) -> None:
+        """The working folder, `sys.path`, the variables and the session, as user code will find them."""
+        task = self._task
+        root = Path(task.work_dir) / "code"
+        root.mkdir(parents=True, exist_ok=True)
+        cwd = root
+        if archive is not None and task.bundle is not None:
+            bundle.unpack(archive, root)
+            cwd = root / task.bundle.cwd
+            cwd.mkdir(parents=True, exist_ok=True)
+            sys.path[:0] = [os.path.normpath(root / entry) for entry in task.bundle.sys_path]
+            importlib.invalidate_caches()
+        os.chdir(cwd)
+        sys.argv = list(task.argv)
+        here = self._context()
+        os.environ.update(_variables(task, here))
+        session.CURRENT.context = here
+        session.CURRENT.reporter = self._reporter
+
+    def _context(self) -> session.Context:
+        task = self._task
+        remote = "://" in task.output_dir
+        folder = Path(task.work_dir, "outputs") if remote or not task.output_dir else Path(task.output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        return session.Context(
+            job_id=task.job_id,
+            rank=task.rank,
+            world_size=task.world_size,
+            slice_index=task.slice_index,
+            num_slices=task.num_slices,
+            role=task.role,
+            attempt=task.attempt,
+            output_dir=folder,
+            output_uri=task.output_dir or str(folder),
+            coordinator=task.coordinator or None,
+        )
+
+    def _finish(self) -> None:
+        self._reporter.drain(_DRAIN)
+        _run_exit_handlers(_EXIT_HANDLERS_OK)
+        if self._task.runtime == "jax":
+            distributed.leave(self._task)
+
+    def _fail(self, exc: BaseException, store: Store | None) -> int:
+        """Reports a failure: in the log for people, as an outcome for the agent."""
+        error = describe_error(exc)
+        print(error.traceback, end="", file=sys.__stderr__, flush=True)
+        pickled = dump_exception(exc)
+        if pickled is not None and store is not None:
+            try:
+                error = replace(error, pickled=self._write(store, self._keys.error, pickled))
+            except Exception as broken:  # noqa: BLE001 - the words are worth more than the bytes
+                print(f"kinetic: the exception could not be stored: {broken}", file=sys.__stderr__, flush=True)
+        reason = reason_of(exc, self._phase)
+        message = f"{error.type_name}: {error.message}" if error.message else error.type_name
+        self._reporter.drain(1.0)
+        self._tell(Outcome(self._task.rank, False, str(reason), str(self._phase), message, error=error))
+        _run_exit_handlers(_EXIT_HANDLERS_FAILED)
+        return 1
+
+    def _enter(self, phase: RankPhase) -> None:
+        self._phase = phase
+        self._link.send({"t": "phase", "phase": str(phase), "at": time.time()})
+
+    def _tell(self, outcome: Outcome) -> None:
+        self._link.send({"t": "outcome", "outcome": outcome.to_dict()})
+
+    def _write(self, store: Store, key: Callable[[int, int, int], str], data: bytes) -> Blob:
+        task = self._task
+        chunks = (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
+        return store.write_object(key(task.epoch, task.attempt, task.rank), chunks)
+
+
+def _call(function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
+    """Calls; a `sys.exit(0)` is a return, as the end of a script would be."""
+    try:
+        return function(*args, **kwargs)
+    except SystemExit as exc:
+        if exc.code in (None, 0):
+            return None
+        raise
+
+
+def _check_versions(task: RankTask) -> None:
+    """Functions travel as bytecode, which belongs to one minor version of Python.
+
+    Raises:
+        PayloadError: The client's differs from the host's.
+    """
+    if task.client is None:
+        return
+    here = platform.python_version()
+    if here.split(".")[:2] != task.client.python.split(".")[:2]:
+        raise PayloadError(
+            f"the call was made with Python {task.client.python} and this host runs {here}: "
+            "use the same minor version on both, or an image that has it"
+        )
+
+
+def _variables(task: RankTask, here: session.Context) -> dict[str, str]:
+    """What programs that are not Python's can read; the driver's own additions win."""
+    return {
+        "KINETIC_JOB_ID": task.job_id,
+        "KINETIC_ATTEMPT": str(task.attempt),
+        "KINETIC_RANK": str(task.rank),
+        "KINETIC_WORLD_SIZE": str(task.world_size),
+        "KINETIC_SLICE_INDEX": str(task.slice_index),
+        "KINETIC_SLICE_NAME": task.slice_name,
+        "KINETIC_OUTPUT_DIR": here.output_uri,
+        **task.env,
+    }
+
+
+def _pose_as_main(function: Callable[..., object]) -> None:
+    """Gives the user's `__main__` its names back, which `pickle` and so `multiprocessing` look up there.
+
+    Without a function from `__main__` it is an empty module: never the zygote, which started this process.
+    """
+    main = types.ModuleType("__main__")
+    if getattr(function, "__module__", None) == "__main__":
+        names = getattr(function, "__globals__", {})
+        main.__dict__.update({name: value for name, value in names.items() if not name.startswith("__")})
+    sys.modules["__main__"] = main
+
+
+def _run_exit_handlers(timeout: float) -> None:
+    """Runs what user code registered with `atexit`, in a thread, since a handler may hang."""
+    handlers = threading.Thread(target=atexit._run_exitfuncs, name="kinetic-atexit", daemon=True)  # noqa: SLF001
+    handlers.start()
+    handlers.join(timeout)
+    if handlers.is_alive():
+        print(f"kinetic: exit handlers took longer than {timeout:g} s and were left", file=sys.__stderr__, flush=True)
+
+
+def _own_descriptors(log: int) -> None:
+    """Sends descriptors 1 and 2 to the log before anything can write, so that C code's output is there too.
+
+    All streams flush at each line: what was printed before a SIGKILL has been written.
+    """
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    for fd in (null, log):
+        if fd > 2:
+            os.close(fd)
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.FileIO(0, "r", closefd=False))  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = _line_buffered(1)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _line_buffered(2)  # type: ignore[misc]
+    libc = ctypes.CDLL(None)
+    name = "__stdoutp" if sys.platform == "darwin" else "stdout"
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, name), None, _IOLBF, 0)
+    faulthandler.enable(file=2)
+
+
+def _line_buffered(fd: int) -> io.TextIOWrapper:
+    raw = io.BufferedWriter(io.FileIO(fd, "w", closefd=False))
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", line_buffering=True)
+
+
+def _forget_the_zygote() -> None:
+    """Undoes what a child shouldn't inherit: signal handlers, exit handlers, the state of random numbers."""
+    for signum in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    atexit._clear()  # noqa: SLF001
+    random.seed()
+    if (numpy_random := sys.modules.get("numpy.random")) is not None:
+        numpy_random.seed()
+
+
+def run_child(control: int, log: int, parent: int) -> int:
+    """A child's life on its two descriptors; `parent` is the zygote's pid. Returns the exit code."""
+    os.setsid()
+    die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        return 70
+    _own_descriptors(log)
+    _forget_the_zygote()
+    link = Lines(socket.socket(fileno=control))
+    message = link.receive()
+    if message is None:
+        return 70
+    code = Rank(RankTask.from_dict(message), link).run()
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        with contextlib.suppress(Exception):  # the user's own stream, perhaps closed by now
+            stream.flush()  # type: ignore[union-attr]
+    return code
+
+
+def main(argv: list[str]) -> None:
+    """A child in an interpreter of its own, where a fork isn't safe."""
+    control, log, parent = map(int, argv)
+    os.set_inheritable(control, False)
+    os._exit(run_child(control, log, parent))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

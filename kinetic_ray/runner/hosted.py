@@ -1,0 +1,168 @@
+"""A rank as its host agent sees it: from the start of a child to a published outcome."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from kinetic_ray.core.names import JobKeys
+from kinetic_ray.core.outcome import Outcome
+from kinetic_ray.core.state import RankPhase, Reason
+from kinetic_ray.journal import JobJournal
+from kinetic_ray.runner.capture import aborted_for_peer
+from kinetic_ray.runner.feed import Feed
+from kinetic_ray.runner.lines import Lines
+from kinetic_ray.runner.link import ZygoteLink
+from kinetic_ray.runner.task import RankTask
+from kinetic_ray.store import Store
+
+TAIL_LINES = 20
+_TAIL_BYTES = 64 << 10
+
+
+class HostedRank:
+    """A running or ended rank of one attempt. Thread-safe.
+
+    Attributes:
+        feed: What the driver gets to hear.
+    """
+
+    def __init__(self, task: RankTask, store: Store, zygote: ZygoteLink) -> None:
+        """Starts the child.
+
+        Raises:
+            ConnectionError: The zygote is gone.
+        """
+        self.feed = Feed()
+        self._task = task
+        self._store = store
+        self._zygote = zygote
+        self._fenced = False
+        self._phase = str(RankPhase.FETCH)
+        self._oom_kills = _oom_kills()
+        self._log = _log_path(task, store)
+        ours, theirs = socket.socketpair()
+        self._lines = Lines(ours)
+        log = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            self._child = zygote.start_child(theirs.fileno(), log)
+        finally:
+            os.close(log)
+            theirs.close()
+        # Where the zygote died, a process that it couldn't end may hold the child's end open.
+        self._child.ended.add_done_callback(lambda _: self._hang_up())
+        threading.Thread(target=self._follow, name=f"kinetic-rank-{task.rank}", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def fence(self) -> None:
+        """Ends the child and all below it; returns when they are gone and the end is in the feed."""
+        if not self.feed.ended:
+            self._fenced = True
+            self._zygote.kill(self._child)
+        self.feed.await_end()
+
+    def _follow(self) -> None:
+        """The rank's thread: tells the task, passes messages on, settles the outcome."""
+        told = self._converse()
+        code = self._child.ended.result()
+        self._lines.close()
+        try:
+            outcome = self._settle(told, code)
+            if told is not None or not self._fenced:
+                journal = JobJournal(self._store, self._task.job_id)
+                journal.publish_outcome(self._task.epoch, self._task.attempt, outcome)
+        except Exception as exc:  # noqa: BLE001 - the driver must hear of an end whatever happens here
+            text = f"the host agent could not record the outcome: {type(exc).__name__}: {exc}"
+            outcome = Outcome(self._task.rank, False, str(Reason.RESULT_ERROR), self._phase, text, exit_code=code)
+        self.feed.put({"t": "ended", "ok": outcome.ok, "fenced": self._fenced, "outcome": outcome.to_dict()})
+
+    def _converse(self) -> Outcome | None:
+        """Until the child's end: gives it its task, passes on what it says; returns the last outcome it told."""
+        told = None
+        try:
+            self._lines.send(self._task.to_dict())
+        except OSError:  # dead before it could listen
+            return None
+        while (message := self._lines.receive()) is not None:
+            if message["t"] == "outcome":
+                told = Outcome.from_dict(message["outcome"])
+                continue
+            if message["t"] == "phase":
+                self._phase = message["phase"]
+            self.feed.put(message)
+        return told
+
+    def _hang_up(self) -> None:
+        with contextlib.suppress(OSError):  # the conversation has ended by itself
+            self._lines.end_of_input()
+
+    def _settle(self, told: Outcome | None, code: int | None) -> Outcome:
+        """The outcome that counts: what the child told, unless its end or its stored bytes say otherwise."""
+        if told is not None and not told.ok:
+            return replace(told, exit_code=code, log_tail=_last_lines(self._words()))
+        if self._fenced:
+            return self._failure(Reason.CANCELLED, "stopped by the driver", code)
+        if told is None or code != 0:
+            return self._died(code, returned=told is not None)
+        key = JobKeys(self._task.job_id).value(self._task.epoch, self._task.attempt, self._task.rank)
+        if told.value is None or not self._store.verify_object(key, told.value):
+            return self._failure(Reason.RESULT_ERROR, f"the stored value {key} differs from what was written", code)
+        return replace(told, exit_code=0)
+
+    def _died(self, code: int | None, *, returned: bool) -> Outcome:
+        if aborted_for_peer(self._words()):
+            return self._failure(Reason.PEER_LOST, f"it lost a peer, and JAX aborted it ({_how(code)})", code)
+        if code == -signal.SIGKILL and _oom_kills() > self._oom_kills:
+            text = "killed by the kernel because the host ran out of memory: use less of it, or hosts with more"
+            return self._failure(Reason.OUT_OF_MEMORY, text, code)
+        when = "after the function had returned" if returned else "before the function returned"
+        hint = "; often the memory limit, or someone's `kill -9`" if code == -signal.SIGKILL else ""
+        return self._failure(Reason.PROCESS_DIED, f"the process {_how(code)} {when}{hint}", code)
+
+    def _failure(self, reason: Reason, message: str, code: int | None) -> Outcome:
+        tail = _last_lines(self._words())
+        return Outcome(self._task.rank, False, str(reason), self._phase, message, exit_code=code, log_tail=tail)
+
+    def _words(self) -> str:
+        """The end of the rank's log."""
+        with self._log.open("rb") as log:
+            log.seek(max(0, self._log.stat().st_size - _TAIL_BYTES))
+            return log.read().decode(errors="replace")
+
+
+def _log_path(task: RankTask, store: Store) -> Path:
+    """In the store itself where that is a folder, else beside the attempt."""
+    key = JobKeys(task.job_id).log(task.epoch, task.attempt, task.rank)
+    return store.append_path(key) or Path(task.work_dir) / "rank.log"
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(text.splitlines()[-TAIL_LINES:])
+
+
+def _how(code: int | None) -> str:
+    if code is None:
+        return "ended with its zygote"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _oom_kills() -> int:
+    """How often the kernel has killed for memory on this machine, 0 where it doesn't say."""
+    counters = Path("/proc/vmstat")
+    if not counters.exists():
+        return 0
+    words = counters.read_text().split()
+    return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0

@@ -1,0 +1,68 @@
+"""What the kernel promises about processes: who dies with whom, who adopts orphans, who descends from whom."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+
+import psutil
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with_parent(signum: signal.Signals) -> None:
+    """Asks for `signum` when the thread that started this process ends. Linux only; elsewhere the caller polls."""
+    _prctl(PR_SET_PDEATHSIG, signum)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of its descendants' orphans, daemons with a session of their own too.
+
+    Linux only: on macOS orphans go to launchd, and a rank's process group is all that can be killed.
+    """
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def thread_count() -> int:
+    """Threads of this process as the kernel counts them; Python sees only its own."""
+    tasks = Path("/proc/self/task")
+    return len(list(tasks.iterdir())) if tasks.is_dir() else psutil.Process().num_threads()
+
+
+def fork_is_safe() -> bool:
+    """Whether a forked child may go on running Python: one thread, and no macOS (its frameworks forbid it)."""
+    return sys.platform == "linux" and thread_count() == 1
+
+
+def kill_descendants() -> int:
+    """SIGKILLs everything below this process and says how many processes that were."""
+    killed = 0
+    for process in psutil.Process().children(recursive=True):
+        try:
+            alive = process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:  # it ended while we looked
+            continue
+        if alive:
+            kill_quietly(process.pid)
+            killed += 1
+    return killed
+
+
+def kill_quietly(pid: int) -> None:
+    """SIGKILL to a process that may have ended already."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _prctl(option: int, value: int) -> None:
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, int(value), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}) failed")

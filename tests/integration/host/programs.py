@@ -1,0 +1,182 @@
+"""What the ranks of these tests run; imported by name on the simulated hosts, so it imports nothing at its top."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def all_reduce() -> tuple[int, float]:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    mesh = Mesh(np.array(jax.devices()), ("d",))
+    count = jax.device_count()
+    shards = jax.make_array_from_callback(
+        (count,), NamedSharding(mesh, PartitionSpec("d")), lambda index: np.arange(float(count), dtype="f4")[index]
+    )
+    total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))(shards)
+    return count, float(total)
+
+
+def rank() -> int:
+    from kinetic_ray.runner import session
+
+    return session.context().rank
+
+
+def give(value: Any) -> Any:
+    return value
+
+
+class KeywordOnly(Exception):
+    def __init__(self, *, code: int) -> None:
+        super().__init__(f"code {code}")
+        self.code = code
+
+
+def raise_keyword_only() -> None:
+    try:
+        {}["missing"]
+    except KeyError as error:
+        raise KeywordOnly(code=7) from error
+
+
+def raise_group() -> None:
+    raise ExceptionGroup("two at once", [ValueError("first"), KeywordOnly(code=2)])
+
+
+def unpicklable() -> Any:
+    return (number for number in range(3))
+
+
+def leave(code: Any) -> None:
+    sys.exit(code)
+
+
+def leave_at_once(code: int) -> None:
+    sys.stdout.write("on my way\n")
+    os._exit(code)
+
+
+def die_after_words() -> None:
+    import ctypes
+
+    ctypes.CDLL(None).printf(b"from C\n")
+    sys.stdout.write("last words\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_on(victim: int) -> None:
+    all_reduce()
+    if rank() == victim:
+        os.kill(os.getpid(), signal.SIGKILL)
+    for _ in range(1_000_000):
+        all_reduce()
+
+
+def fail_on(victim: int) -> float:
+    all_reduce()
+    if rank() == victim:
+        raise KeywordOnly(code=victim)
+    for _ in range(1_000_000):
+        all_reduce()
+    return 0.0
+
+
+def leave_daemon(path: str, then: str) -> str:
+    """Starts a grandchild with a session of its own whose parent has gone; writes its pid and goes on as told."""
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            Path(path + ".new").write_text(str(os.getpid()))
+            Path(path + ".new").rename(path)
+            os.close(writing)
+            signal.pause()
+        os._exit(0)
+    os.close(writing)
+    os.read(reading, 1)
+    if then == "wait":
+        signal.pause()
+    return then
+
+
+def wait_forever() -> None:
+    signal.pause()
+
+
+def users_own_initialize() -> tuple[int, float]:
+    import jax
+    from jax.distributed import initialize
+
+    jax.distributed.initialize()
+    initialize("10.0.0.1:1", num_processes=2, process_id=1)
+    result = all_reduce()
+    jax.distributed.shutdown()
+    return result
+
+
+def surroundings() -> dict[str, Any]:
+    from kinetic_ray.runner import session
+
+    here = session.context()
+    (here.output_dir / f"{here.rank}.txt").write_text("kept")
+    return {
+        "cwd": str(Path.cwd()),
+        "argv": sys.argv,
+        "stdin": sys.stdin.read(),
+        "main": sorted(name for name in vars(sys.modules["__main__"]) if not name.startswith("__")),
+        "env": {name: value for name, value in os.environ.items() if name.startswith(("KINETIC_", "KERAS", "MY_"))},
+        "rank": here.rank,
+        "output_dir": str(here.output_dir),
+    }
+
+
+def use_sibling() -> str:
+    import sibling_module  # in the bundle only
+
+    return str(sibling_module.NAME) + Path("data.txt").read_text()
+
+
+def report_steps(count: int) -> None:
+    from kinetic_ray.runner import session
+
+    for step in range(count):
+        session.report(step, total=count, loss=1.0 / (step + 1))
+
+
+def leave_thread() -> str:
+    import threading
+
+    threading.Thread(target=threading.Event().wait).start()
+    return "done"
+
+
+def register_exit(path: str) -> None:
+    import atexit
+
+    atexit.register(Path(path).write_text, "flushed")
+
+
+def threads_at_start() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def random_numbers() -> tuple[float, float]:
+    import random
+
+    import numpy as np
+
+    return random.random(), float(np.random.random())
+
+
+def listening_addresses() -> set[str]:
+    import psutil
+
+    all_reduce()
+    found = psutil.Process().net_connections("tcp")
+    return {link.laddr.ip for link in found if link.status == psutil.CONN_LISTEN}

@@ -1,0 +1,310 @@
+"""How a rank can end, and what is left of it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetic_ray import bundle
+from kinetic_ray.core.outcome import Outcome
+from kinetic_ray.core.spec import BundleRef, Fingerprint
+from kinetic_ray.errors import ConfigError, UsageError
+from kinetic_ray.journal import JobJournal
+from kinetic_ray.runner.agent import HostAgent
+from kinetic_ray.store import Store
+from tests.integration.host import programs
+from tests.integration.host.gangs import JOB_ID, Gang, alive
+from tests.waiting import wait_until
+
+MakeGang = Callable[..., Gang]
+
+
+def test_a_value_is_stored_checked_and_published(gang_of: MakeGang, store: Store) -> None:
+    gang = gang_of()
+    assert gang.run(programs.give, {"loss": [0.5, 0.25]}) == [{"loss": [0.5, 0.25]}]
+    messages = gang.messages(0)
+    published = JobJournal(store, JOB_ID).outcome(1, 1, 0)
+    assert published is not None
+    assert published.to_dict() == messages[-1]["outcome"]
+    assert (published.ok, published.exit_code) == (True, 0)
+
+
+def test_phases_are_told_in_order(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    gang.start(programs.give, 1)
+    phases = [message["phase"] for message in gang.messages(0) if message["t"] == "phase"]
+    assert phases == ["fetch", "verify", "unpack", "init", "load", "call", "store", "finish"]
+
+
+def test_an_exception_comes_back_as_itself(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    gang.start(programs.raise_keyword_only)
+    outcome = gang.outcome()
+    assert (outcome.reason, outcome.phase, outcome.exit_code) == ("UserError", "call", 1)
+    assert outcome.error is not None
+    assert (outcome.error.type_name, outcome.error.message) == ("KeywordOnly", "code 7")
+    assert outcome.error.traceback.count("Traceback") == 2
+    assert "kinetic_ray/runner" not in outcome.error.traceback
+    assert outcome.error.traceback in gang.log()
+    assert outcome.error.traceback.strip().splitlines()[-1] in outcome.log_tail
+    error = gang.error()
+    assert isinstance(error, programs.KeywordOnly)
+    assert error.code == 7
+    assert isinstance(error.__cause__, KeyError)
+
+
+def test_a_group_of_exceptions_comes_back(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    gang.start(programs.raise_group)
+    assert gang.outcome().reason == "UserError"
+    error = gang.error()
+    assert isinstance(error, ExceptionGroup)
+    assert [type(member) for member in error.exceptions] == [ValueError, programs.KeywordOnly]
+
+
+def test_a_value_that_cannot_be_pickled_keeps_its_repr(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    gang.start(programs.unpicklable)
+    outcome = gang.outcome()
+    assert (outcome.reason, outcome.phase) == ("ResultError", "store")
+    assert outcome.error is not None
+    assert "generator" in (outcome.error.value_repr or "")
+
+
+@pytest.mark.parametrize("code", [0, None])
+def test_leaving_with_success_is_a_return(gang_of: MakeGang, code: Any) -> None:
+    assert gang_of().run(programs.leave, code) == [None]
+
+
+@pytest.mark.parametrize("code", [1, "x"])
+def test_leaving_with_failure_is_a_failure(gang_of: MakeGang, code: Any) -> None:
+    gang = gang_of()
+    gang.start(programs.leave, code)
+    outcome = gang.outcome()
+    assert (outcome.ok, outcome.reason, outcome.message) == (False, "UserError", f"SystemExit: {code}")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_process_that_just_ends_is_a_failure(gang_of: MakeGang, code: int) -> None:
+    gang = gang_of()
+    gang.start(programs.leave_at_once, code)
+    outcome = gang.outcome()
+    assert (outcome.ok, outcome.reason, outcome.exit_code) == (False, "ProcessDied", code)
+    assert f"exited with code {code} before the function returned" in outcome.message
+
+
+def test_last_words_before_a_kill_are_in_the_log(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    gang.start(programs.die_after_words)
+    outcome = gang.outcome()
+    assert (outcome.reason, outcome.exit_code) == ("ProcessDied", -signal.SIGKILL)
+    assert "SIGKILL" in outcome.message
+    assert outcome.log_tail.splitlines() == ["from C", "last words"]
+
+
+def test_a_lingering_thread_does_not_keep_the_rank(gang_of: MakeGang) -> None:
+    assert gang_of().run(programs.leave_thread) == ["done"]
+
+
+def test_exit_handlers_run(gang_of: MakeGang, tmp_path: Path) -> None:
+    gang_of().run(programs.register_exit, str(tmp_path / "flushed"))
+    assert (tmp_path / "flushed").read_text() == "flushed"
+
+
+@pytest.mark.parametrize("then", ["return", "wait"])
+def test_daemons_in_their_own_session_end_with_the_rank(gang_of: MakeGang, tmp_path: Path, then: str) -> None:
+    gang = gang_of()
+    gang.start(programs.leave_daemon, str(tmp_path / "daemon"), then)
+    pid = int(wait_until(lambda: (tmp_path / "daemon").exists() and (tmp_path / "daemon").read_text()))
+    if then == "wait":
+        assert alive(pid)
+        gang.fence()
+    gang.outcome()
+    assert not alive(pid)
+
+
+def test_a_rank_finds_its_surroundings(gang_of: MakeGang, tmp_path: Path) -> None:
+    gang = gang_of(env_vars={"MY_SETTING": "1"})
+    outputs = str(tmp_path / "outputs")
+    [found] = gang.run(programs.surroundings, argv=("train.py", "--fast"), output_dir=outputs, env={"MY_LATE": "2"})
+    assert found["argv"] == ["train.py", "--fast"]
+    assert found["stdin"] == ""
+    assert found["rank"] == 0
+    assert found["output_dir"] == outputs
+    assert (tmp_path / "outputs" / "0.txt").read_text() == "kept"
+    assert not found["cwd"].startswith(str(Path.cwd()))
+    assert (
+        found["env"].items()
+        >= {
+            "KINETIC_JOB_ID": JOB_ID,
+            "KINETIC_ATTEMPT": "1",
+            "KINETIC_RANK": "0",
+            "KINETIC_WORLD_SIZE": "1",
+            "KINETIC_OUTPUT_DIR": outputs,
+            "KERAS_BACKEND": "jax",
+            "MY_SETTING": "1",
+            "MY_LATE": "2",
+        }.items()
+    )
+    assert not Path(found["cwd"]).exists() or gang.agents[0].stop() is None
+
+
+def test_a_rank_finds_its_sibling_modules_and_files(gang_of: MakeGang, store: Store, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    (project / "lib").mkdir(parents=True)
+    (project / "pyproject.toml").touch()
+    (project / "lib" / "sibling_module.py").write_text("NAME = 'sibling '")
+    (project / "data.txt").write_text("and data")
+    ref = BundleRef(store.put_blob(bundle.build(project)), ("lib",), ".")
+    assert gang_of().run(programs.use_sibling, bundle=ref) == ["sibling and data"]
+
+
+def test_reports_arrive_in_order_before_the_end(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    gang.start(programs.report_steps, 50)
+    reports = [message for message in gang.messages(0) if message["t"] == "report"]
+    assert [(r["step"], r["total"], r["metrics"]) for r in reports] == [
+        (step, 50, {"loss": 1.0 / (step + 1)}) for step in range(50)
+    ]
+
+
+def test_children_start_with_one_thread_and_their_own_random_numbers(gang_of: MakeGang) -> None:
+    gang = gang_of(1, 1)
+    assert gang.agents[0].prepare(gang.plan.to_dict())["forks"]
+    first, second = gang.run(programs.random_numbers), gang.run(programs.random_numbers)
+    assert {*first[0]}.isdisjoint(second[0])
+
+
+def test_another_python_is_refused_before_unpickling(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    gang.start(programs.give, 1, client=Fingerprint("3.9.1", "2.60.0", "3.0", "0.1"))
+    outcome = gang.outcome()
+    assert (outcome.reason, outcome.phase) == ("SetupError", "verify")
+    assert "Python 3.9.1" in outcome.message
+
+
+def test_a_payload_that_cannot_be_loaded_is_a_setup_error(gang_of: MakeGang, store: Store) -> None:
+    gang = gang_of()
+    gang.start(programs.give, 1, payload=store.put_blob(b"no pickle"))
+    outcome = gang.outcome()
+    assert (outcome.reason, outcome.phase) == ("SetupError", "load")
+
+
+def test_a_damaged_payload_is_refused(gang_of: MakeGang, store: Store) -> None:
+    from kinetic_ray.core.outcome import Blob
+
+    gang = gang_of()
+    blob = store.put_blob(b"something")
+    gang.start(programs.give, 1, payload=Blob("0" * 64, blob.size))
+    outcome = gang.outcome()
+    assert (outcome.reason, outcome.phase) == ("SetupError", "fetch")
+
+
+def test_equal_plans_share_a_zygote_and_others_do_not(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    [agent] = gang.agents
+    first = agent.prepare(gang.plan.to_dict())
+    assert agent.prepare(gang.plan.to_dict())["pid"] == first["pid"]
+    other = agent.prepare({**gang.plan.to_dict(), "env_vars": {"MY_SETTING": "2"}})
+    assert other["pid"] != first["pid"]
+    assert not alive(first["pid"])
+
+
+def test_a_runtime_that_is_missing_is_a_clear_error(store: Store) -> None:
+    agent = HostAgent()
+    with pytest.raises(ConfigError, match="can't prepare the runtime 'jax': .*jax"):
+        agent.prepare({"runtime": "jax", "env_vars": {"PYTHONSAFEPATH": "1", "PYTHONPATH": _broken_jax(store)}})
+    agent.stop()
+
+
+def _broken_jax(store: Store) -> str:
+    folder = Path(store.uri("")).parent / "broken"
+    (folder / "jax").mkdir(parents=True)
+    (folder / "jax" / "__init__.py").write_text("raise ImportError('no jax here')")
+    return os.pathsep.join([str(folder), *sys.path])
+
+
+def test_a_fenced_attempt_never_starts(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    gang.run(programs.give, 1)
+    gang.fence()
+    with pytest.raises(UsageError, match="fenced"):
+        gang.start_ranks([0]) if gang.agents[0].fence(gang.attempt + 1) is None else None
+    gang.attempt += 1
+    assert gang.run(programs.give, 2) == [2]
+
+
+def test_starting_an_attempt_twice_starts_it_once(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    first = gang.start(programs.wait_forever)
+    assert gang.start_ranks([0]) == first
+
+
+def test_a_later_attempt_fences_the_one_before(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    [pid] = gang.start(programs.wait_forever)
+    assert gang.run(programs.give, 1) == [1]
+    assert not alive(pid)
+
+
+def test_a_lost_zygote_is_replaced(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    zygote = gang.agents[0].prepare(gang.plan.to_dict())["pid"]
+    [pid] = gang.start(programs.wait_forever)
+    os.kill(zygote, signal.SIGKILL)
+    outcome = gang.outcome()
+    assert (outcome.reason, outcome.exit_code) == ("ProcessDied", None)
+    wait_until(lambda: not alive(pid))
+    assert gang.run(programs.give, 1) == [1]
+
+
+def test_ends_are_told_again_and_unknown_attempts_refused(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    gang.start(programs.give, 1)
+    last = gang.messages(0)[-1]
+    assert gang.agents[0].next(1, 0.0) == [last]
+    with pytest.raises(UsageError, match="never started"):
+        gang.agents[0].next(9, 0.0)
+
+
+_AGENT = """
+import sys
+from kinetic_ray.store import open_store
+from tests.integration.host import programs
+from tests.integration.host.gangs import Gang
+gang = Gang(open_store(sys.argv[1]), 2)
+pids = gang.start(programs.leave_daemon, sys.argv[2], "wait")
+zygotes = [agent.prepare(gang.plan.to_dict())["pid"] for agent in gang.agents]
+print(*pids, *zygotes, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_killed_agent_leaves_nothing(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "daemon"
+    command = [sys.executable, "-c", _AGENT, store.url, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as agent:
+        assert agent.stdout is not None
+        pids = [int(word) for word in agent.stdout.readline().split()]
+        pids.append(int(wait_until(lambda: path.exists() and path.read_text())))
+        folders = {Path(f"/proc/{pid}/cwd").readlink().parents[1] for pid in pids[:2]}
+        assert len(pids) == 5
+        assert all(alive(pid) for pid in pids)
+        agent.kill()
+    wait_until(lambda: not any(alive(pid) for pid in pids), what="all processes to end")
+    wait_until(lambda: not any(folder.exists() for folder in folders), what="the working folders to go")
+
+
+def test_published_outcomes_are_not_overwritten(gang_of: MakeGang, store: Store) -> None:
+    gang = gang_of()
+    JobJournal(store, JOB_ID).publish_outcome(1, 1, Outcome(0, False, "Cancelled"))
+    gang.start(programs.give, 1)
+    gang.outcome()
+    published = JobJournal(store, JOB_ID).outcome(1, 1, 0)
+    assert published is not None
+    assert published.reason == "Cancelled"
