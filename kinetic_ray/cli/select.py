@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -12,12 +13,50 @@ from kinetic_ray.cli.exits import ExitCode, Refusal
 from kinetic_ray.errors import KineticError, UsageError
 
 if TYPE_CHECKING:
+    from kinetic_ray.backends.base import Backend
     from kinetic_ray.core.names import IndexEntry
+    from kinetic_ray.jobs import JobHandle
+    from kinetic_ray.journal import JobJournal
     from kinetic_ray.store import Store
 
 LATEST = "latest"
 _SHORTEST = 4  # characters that may stand for an id
 _COMPLETIONS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job that a command works on."""
+
+    handle: JobHandle[Any]
+    journal: JobJournal
+    backend: Backend
+
+    @property
+    def job_id(self) -> str:
+        return self.journal.job_id
+
+    @property
+    def store(self) -> Store:
+        return self.journal.store
+
+
+def hold_job(text: str, store: str | None) -> Held:
+    """The one job that `text` stands for.
+
+    Args:
+        text: As for :func:`find_job`.
+        store: The flag `--store`.
+    """
+    from kinetic_ray.backends.base import load_backend
+    from kinetic_ray.jobs import JobHandle
+    from kinetic_ray.journal import JobJournal
+    from kinetic_ray.store import open_store
+
+    target = config.resolve(store=store)
+    opened = open_store(target.store_url, create=False)
+    job_id, backend = find_job(opened, text), load_backend(target)
+    return Held(JobHandle(job_id, target, store=opened, backend=backend), JobJournal(opened, job_id), backend)
 
 
 def find_job(store: Store, text: str) -> str:

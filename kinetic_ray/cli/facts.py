@@ -1,0 +1,144 @@
+"""What there is to tell about a job, as JSON facts and as cells of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kinetic_ray.core.state import JobState, JobStatus
+from kinetic_ray.errors import KineticError, UsageError
+from kinetic_ray.jobs import JobHandle, JobPhase
+from kinetic_ray.journal import JobJournal
+from kinetic_ray.store import Store
+from kinetic_ray.ui.stages import Pace
+from kinetic_ray.ui.text import format_duration
+
+HEADERS = ("job", "state", "stage", "function", "accelerator", "age", "duration")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One look at one job; everything printed about it comes from here."""
+
+    handle: JobHandle[Any]
+    state: JobState
+    phase: JobPhase
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it ran; needs :meth:`until` while it does."""
+        if self.state.started_at is None or self.state.ended_at is None:
+            return None
+        return max(self.state.ended_at - self.state.started_at, 0.0)
+
+    def until(self, now: float) -> float | None:
+        """Seconds of running up to now or to the end; None before the first attempt."""
+        if self.state.started_at is None or self.state.is_terminal:
+            return self.seconds
+        return max(now - self.state.started_at, 0.0)
+
+
+def look_at(handle: JobHandle[Any], journal: JobJournal) -> Look:
+    """Reads a job's records, and asks its backend where they don't say that it has ended."""
+    phase = handle.phase()
+    return Look(handle, journal.state(), phase)
+
+
+def try_look(handle: JobHandle[Any], store: Store) -> Look | KineticError | None:
+    """As :func:`look_at`, for lists: a job that can't be read is an error of its own, one cleaned up meanwhile None."""
+    try:
+        _ = handle.spec
+        return look_at(handle, JobJournal(store, handle.job_id))
+    except UsageError:
+        return None
+    except KineticError as error:
+        return error
+
+
+def facts(look: Look, now: float) -> dict[str, Any]:
+    """The JSON form of a job; docs/cli.md lists the keys, which stay as they are."""
+    spec, state, phase = look.handle.spec, look.state, look.phase
+    progress = None if state.progress is None else asdict(state.progress)
+    return {
+        "job_id": spec.job_id,
+        "status": str(phase.status),
+        "phase": phase.phase,
+        "reason": phase.reason,
+        "message": phase.message,
+        "function": spec.func_name,
+        "name": spec.name,
+        "tags": list(spec.tags),
+        "accelerator": spec.accelerator,
+        "num_slices": spec.num_slices,
+        "attempt": phase.attempt,
+        "created_at": spec.created_at,
+        "started_at": state.started_at,
+        "ended_at": state.ended_at,
+        "seconds": look.until(now),
+        "progress": progress,
+        "slices": list(state.slices),
+        "hosts": [asdict(rank) for rank in phase.hosts],
+        "warnings": list(phase.warnings),
+        "owner": spec.owner,
+    }
+
+
+def cells(look: Look, now: float) -> tuple[str, ...]:
+    """A job's row under :data:`HEADERS`."""
+    spec, ran = look.handle.spec, look.until(now)
+    return (
+        spec.job_id,
+        str(look.phase.status),
+        _stage(look),
+        spec.func_name,
+        spec.accelerator + (f" x{spec.num_slices}" if spec.num_slices > 1 else ""),
+        format_duration(now - spec.created_at),
+        "-" if ran is None else format_duration(ran),
+    )
+
+
+def _stage(look: Look) -> str:
+    if look.phase.status.is_terminal:
+        return "-" if look.phase.status is JobStatus.SUCCEEDED else look.phase.reason or "-"
+    progress = look.state.progress
+    if look.phase.phase != "run" or progress is None:
+        return look.phase.phase
+    return f"run {progress.step / progress.total:.0%}" if progress.total else f"run, step {progress.step}"
+
+
+def lines(look: Look, now: float) -> list[tuple[str, str]]:
+    """A job in (label, text) lines for people; what doesn't apply is left out."""
+    spec, state, phase, ran = look.handle.spec, look.state, look.phase, look.until(now)
+    progress = "" if state.progress is None else Pace().line(state.progress)
+    found = (
+        ("job", spec.job_id),
+        ("status", str(phase.status)),
+        ("stage", "" if phase.status.is_terminal else phase.phase),
+        ("reason", phase.reason),
+        ("message", phase.message),
+        ("function", spec.func_name),
+        ("name", spec.name),
+        ("tags", ", ".join(spec.tags)),
+        ("accelerator", spec.accelerator + (f" x {spec.num_slices} slices" if spec.num_slices > 1 else "")),
+        ("attempt", str(phase.attempt) if phase.attempt > 1 else ""),
+        ("submitted", f"{format_duration(now - spec.created_at)} ago" + (f" by {spec.owner}" if spec.owner else "")),
+        ("ran for" if state.is_terminal else "running for", "" if ran is None else format_duration(ran)),
+        ("progress", progress),
+        *(("warning", warning) for warning in phase.warnings),
+    )
+    return [(label, text) for label, text in found if text]
+
+
+def host_rows(look: Look) -> Sequence[tuple[str, ...]]:
+    """A row for every host, under "rank", "slice", "worker", "phase", "end"."""
+    return [
+        (
+            str(rank.rank),
+            rank.slice_name or "-",
+            str(rank.worker_id),
+            rank.phase or "-",
+            "-" if not rank.ended else "ok" if rank.ok else rank.reason or "failed",
+        )
+        for rank in look.phase.hosts
+    ]
