@@ -1,5 +1,77 @@
-"""One decorator takes a Python function from a laptop to a slice of TPUs, on Ray."""
+"""One decorator takes a Python function from a laptop to a slice of TPUs, on Ray.
+
+Everything here is imported when it is first used: the import itself loads nothing that a script might not need.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from kinetic_ray.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from kinetic_ray.api import RemoteFunction, remote, run
+    from kinetic_ray.core.state import JobStatus
+    from kinetic_ray.errors import (
+        ConfigError,
+        DataError,
+        JobCancelled,
+        JobError,
+        JobFailed,
+        JobLost,
+        JobTimeout,
+        KineticError,
+        PayloadError,
+        StoreError,
+        SubmissionError,
+        UsageError,
+    )
+    from kinetic_ray.jobs import JobHandle, attach, list_jobs
+    from kinetic_ray.runner.session import Context, context, report
+
+__all__ = [
+    "ConfigError",
+    "Context",
+    "DataError",
+    "JobCancelled",
+    "JobError",
+    "JobFailed",
+    "JobHandle",
+    "JobLost",
+    "JobStatus",
+    "JobTimeout",
+    "KineticError",
+    "PayloadError",
+    "RemoteFunction",
+    "StoreError",
+    "SubmissionError",
+    "UsageError",
+    "__version__",
+    "attach",
+    "context",
+    "list_jobs",
+    "remote",
+    "report",
+    "run",
+]
+
+_HOMES = {
+    "kinetic_ray.api": ("RemoteFunction", "remote", "run"),
+    "kinetic_ray.core.state": ("JobStatus",),
+    "kinetic_ray.jobs": ("JobHandle", "attach", "list_jobs"),
+    "kinetic_ray.runner.session": ("Context", "context", "report"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(_HOME_OF.get(name, "kinetic_ray.errors")), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -115,6 +115,18 @@ def debug(environ: Mapping[str, str] | None = None) -> bool:
     return (setting("debug", environ) or "0").lower() not in ("0", "false", "no", "off")
 
 
+def bundle_limit(environ: Mapping[str, str] | None = None) -> int:
+    """Most bytes of code that are sent.
+
+    Raises:
+        ConfigError: KINETIC_BUNDLE_LIMIT_MB is no number.
+    """
+    text = setting("bundle_limit_mb", environ) or "250"
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise ConfigError(f"KINETIC_BUNDLE_LIMIT_MB={text!r}: expected a whole number of megabytes")
+    return int(text) * 10**6
+
+
 def color(environ: Mapping[str, str] | None = None) -> bool:
     """Whether a terminal may be given colours."""
     return setting("no_color", environ) is None

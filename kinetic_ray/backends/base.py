@@ -113,7 +113,9 @@ def load_backend(target: Target) -> Backend:
         near = get_close_matches(target.backend, BACKEND_PLACES, n=1)
         hint = f", did you mean {near[0]!r}?" if near else ""
         known = ", ".join(sorted(BACKEND_PLACES))
-        raise ConfigError(f"unknown backend {target.backend!r}{hint} (there are: {known}, or 'module:Class' of your own)")
+        raise ConfigError(
+            f"unknown backend {target.backend!r}{hint} (there are: {known}, or 'module:Class' of your own)"
+        )
     try:
         kind = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as exc:

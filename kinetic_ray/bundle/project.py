@@ -1,0 +1,213 @@
+"""The project that a function belongs to: its root, what is sent of it, how it is laid out."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kinetic_ray import config
+from kinetic_ray.bundle.archive import pack
+from kinetic_ray.bundle.origins import Origin, Source, file_of, is_installed, origin_of
+from kinetic_ray.bundle.rules import by_default
+from kinetic_ray.bundle.tree import Entry, Kind, scan
+from kinetic_ray.errors import ConfigError
+
+_LOG = logging.getLogger("kinetic_ray")
+
+_MARKS = ("pyproject.toml", "setup.py", ".git")
+#: In the archive: the folder of modules from elsewhere on this machine.
+OUTSIDE = ".kinetic_outside"
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A project as it is sent.
+
+    Attributes:
+        data: The archive.
+        sys_path: Folders for `sys.path`, relative to the root.
+        cwd: The working folder, relative to the root.
+    """
+
+    data: bytes
+    sys_path: tuple[str, ...]
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """Where a function's code is on this machine.
+
+    Attributes:
+        root: What is sent; None for a script in a folder that can't be sent whole (HOME, the temporary folder).
+        cwd: The client's working folder.
+        main_file: The script that was started; None for a notebook or an interpreter's prompt.
+        avoid: Folders that are never sent: the store, KINETIC_HOME.
+    """
+
+    root: Path | None
+    cwd: Path
+    main_file: Path | None = None
+    avoid: tuple[Path, ...] = ()
+
+    @property
+    def main_name(self) -> str | None:
+        """The script's path in the bundle, if it is in there."""
+        if self.root is None or self.main_file is None or not self.main_file.is_relative_to(self.root):
+            return None
+        return self.main_file.relative_to(self.root).as_posix()
+
+    @property
+    def relative_cwd(self) -> str:
+        """The working folder in the bundle; the root where the client's lies elsewhere."""
+        inside = self.root is not None and self.cwd.is_relative_to(self.root)
+        return self.cwd.relative_to(self.root).as_posix() if self.root and inside else "."
+
+    def goes_by_value(self, module: str) -> bool:
+        """Whether a loaded module can't be imported on a host, so that what it defines has to travel in the payload."""
+        return origin_of(module).source in (Source.MAIN, Source.LOOSE)
+
+    def build(self, modules: Iterable[str] = ()) -> Bundle | None:
+        """Collects what is sent.
+
+        Args:
+            modules: Modules that the call refers to by name.
+
+        Returns:
+            None if there is nothing to send.
+
+        Raises:
+            PayloadError: Too large.
+        """
+        names = {*modules} if self.root is not None else {*modules, *self._siblings()}
+        origins = [origin_of(name) for name in sorted(names)]
+        entries = [*self._inside(), *self._outside(origins)]
+        if not entries:
+            return None
+        return Bundle(
+            pack(sorted(entries, key=lambda entry: entry.name)), self._search_path(origins), self.relative_cwd
+        )
+
+    def _inside(self) -> list[Entry]:
+        if self.root is None:
+            return []
+        files = [file_of(module) for module in [*sys.modules.values()]]
+        loaded = {file for file in files if file is not None and self._holds(file)}
+        return scan(self.root, avoid=self.avoid, wanted=sorted(loaded), limit=config.bundle_limit())
+
+    def _outside(self, origins: Iterable[Origin]) -> Iterator[Entry]:
+        """Modules that lie elsewhere, on a PYTHONPATH say: each with the whole of its top-level package."""
+        tops: dict[str, Path] = {}
+        for origin in origins:
+            if origin.source is Source.FILE and origin.folder and origin.file and not self._holds(origin.file):
+                top = origin.folder / origin.file.relative_to(origin.folder).parts[0]
+                tops[top.name] = top
+        for name, top in tops.items():
+            _LOG.info("%s is sent as well: the call refers to it, and it lies outside of the project", top)
+            if top.is_file():
+                yield Entry(f"{OUTSIDE}/{name}", top, Kind.FILE, top.stat().st_size)
+                continue
+            for entry in scan(top, avoid=self.avoid, limit=config.bundle_limit()):
+                yield replace(entry, name=f"{OUTSIDE}/{name}/{entry.name}")
+
+    def _search_path(self, origins: Iterable[Origin]) -> tuple[str, ...]:
+        """The client's `sys.path` inside the root in its order, then what else the call's modules need."""
+        listed = [(self.cwd / entry).resolve() for entry in sys.path]
+        needed = [origin.folder for origin in origins if origin.source is Source.FILE and origin.folder is not None]
+        inside = [folder for folder in [*listed, *needed] if self._holds(folder)]
+        names = [folder.relative_to(self.root).as_posix() for folder in inside if self.root is not None]
+        others = [OUTSIDE] if any(not self._holds(folder) for folder in needed) else []
+        return tuple(dict.fromkeys([*names, *others]))
+
+    def _siblings(self) -> Iterator[str]:
+        """Loaded modules from the script's own folder, for a script whose folder can't be sent whole."""
+        folder = self.cwd if self.main_file is None else self.main_file.parent
+        for name in [*sys.modules]:
+            origin = origin_of(name)
+            if origin.source is Source.FILE and origin.folder == folder:
+                yield name
+
+    def _holds(self, path: Path) -> bool:
+        """Whether a path is in the project, and not in an environment that lies in it."""
+        if self.root is None or not path.is_relative_to(self.root):
+            return False
+        folders = [
+            folder for folder in (path, *path.parents) if folder != self.root and folder.is_relative_to(self.root)
+        ]
+        return not any(by_default(folder, folder=True) for folder in folders)
+
+
+def find_project(function: Callable[..., Any], start: Path | None = None, *, avoid: Iterable[Path] = ()) -> Project:
+    """The project of a function.
+
+    Args:
+        function: Its module decides; the started script stands in for a function of Python's or of a package.
+        start: A script to begin at instead.
+        avoid: Folders that are never sent.
+
+    Raises:
+        ConfigError: KINETIC_PACKAGE_ROOT can't be the root.
+    """
+    cwd = Path.cwd().resolve()
+    main_file = file_of(sys.modules.get("__main__"))
+    begin, folder = (start.resolve().parent,) * 2 if start else _start_of(function, main_file, cwd)
+    given = config.setting("package_root")
+    root = _checked_root(Path(given), begin) if given else find_root(begin, folder)
+    return Project(root, cwd, main_file, tuple(path.resolve() for path in avoid))
+
+
+def find_root(begin: Path, folder: Path | None = None) -> Path | None:
+    """The nearest folder from `begin` upwards that holds pyproject.toml, setup.py or .git.
+
+    Args:
+        begin: Where to begin, resolved.
+        folder: What to take where no folder has a mark; `begin` by default.
+
+    Returns:
+        None where that would be the home folder, the temporary folder, or a folder that holds one of these.
+    """
+    forbidden = _forbidden()
+    for parent in (begin, *begin.parents):
+        if parent in forbidden:
+            break
+        if any((parent / mark).exists() for mark in _MARKS):
+            return parent
+    chosen = folder or begin
+    return None if chosen in forbidden else chosen
+
+
+def _start_of(function: Callable[..., Any], main_file: Path | None, cwd: Path) -> tuple[Path, Path]:
+    """Where the search begins, and the folder that is sent where nothing is found."""
+    origin = origin_of(getattr(function, "__module__", None) or "__main__")
+    if origin.source is Source.FILE and origin.file and origin.folder:
+        return origin.file.parent, origin.folder
+    scripts = Path(sysconfig.get_path("scripts")).resolve()
+    if main_file is None or is_installed(main_file) or main_file.is_relative_to(scripts):
+        return cwd, cwd
+    package = getattr(sys.modules["__main__"], "__package__", None) or ""
+    depth = len(package.split(".")) if package else 0
+    return main_file.parent, [main_file.parent, *main_file.parent.parents][depth]
+
+
+def _checked_root(given: Path, begin: Path) -> Path:
+    root = given.expanduser().resolve()
+    if not begin.is_relative_to(root):
+        raise ConfigError(f"KINETIC_PACKAGE_ROOT={str(given)!r}: the code that is run, in {begin}, does not lie in it")
+    if root in _forbidden():
+        raise ConfigError(f"KINETIC_PACKAGE_ROOT={str(given)!r}: this folder is never sent; name the project's own")
+    return root
+
+
+def _forbidden() -> frozenset[Path]:
+    """Folders that hold far more than a project."""
+    ends = [Path(tempfile.gettempdir()).resolve()]
+    with contextlib.suppress(RuntimeError):  # no home is known
+        ends.append(Path.home().resolve())
+    return frozenset(folder for end in ends for folder in (end, *end.parents))

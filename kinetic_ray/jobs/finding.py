@@ -1,0 +1,136 @@
+"""Jobs by id, and by what they are."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kinetic_ray.config import Target, resolve
+from kinetic_ray.core.names import IndexEntry, check_id, id_unix_ms
+from kinetic_ray.core.quantities import parse_duration
+from kinetic_ray.core.state import JobStatus
+from kinetic_ray.errors import ConfigError, UsageError
+from kinetic_ray.jobs.handle import JobHandle
+from kinetic_ray.journal import JobJournal, list_entries
+from kinetic_ray.store import Store, open_store
+
+
+def attach(
+    job_id: str,
+    *,
+    profile: str | None = None,
+    store: str | os.PathLike[str] | None = None,
+    project: str | None = None,
+    cluster: str | None = None,
+) -> JobHandle[Any]:
+    """A handle of a job that some process has submitted.
+
+    Args:
+        job_id: "job-…".
+        profile: A named target (later versions).
+        store: The folder or URL where the job's records are; None = as configured.
+        project: A cloud project (later versions).
+        cluster: A cluster's name (later versions).
+
+    Raises:
+        UsageError: Not an id, or the store has no such job.
+        ConfigError: The store can't be read.
+
+    Example:
+        >>> import kinetic_ray as kinetic
+        >>> kinetic.attach("job-0000000000e008000000000000").result()  # doctest: +SKIP
+    """
+    check_id(job_id, "job")
+    _refuse_cloud(project=project, cluster=cluster)
+    target = resolve(store=store, profile=profile)
+    handle: JobHandle[Any] = JobHandle(job_id, target)
+    _ = handle.spec  # says that there is no such job, and where it looked
+    return handle
+
+
+def list_jobs(
+    *,
+    state: JobStatus | str | None = None,
+    name: str | None = None,
+    tag: str | None = None,
+    since: float | str | datetime | None = None,
+    store: str | os.PathLike[str] | None = None,
+    **upstream: str | None,
+) -> list[JobHandle[Any]]:
+    """The jobs in the store, newest first.
+
+    Args:
+        state: Only those of this status.
+        name: Only those with this `name=`, or of this function.
+        tag: Only those with this tag.
+        since: Only those submitted after this: Unix seconds, a datetime, or a span such as "24h" before now.
+        store: Another store than the configured one.
+        **upstream: `project`, `zone`, `cluster`, `namespace` (later versions).
+
+    Example:
+        >>> import kinetic_ray as kinetic
+        >>> kinetic.list_jobs(state="RUNNING", since="24h")  # doctest: +SKIP
+        [JobHandle('job-...')]
+    """
+    _refuse_cloud(**upstream)
+    wanted = None if state is None else _status(state)
+    oldest = None if since is None else _unix(since)
+    target = resolve(store=store)
+    opened = _open_if_there(target, explicit=store is not None)
+    if opened is None:
+        return []
+    entries = (e for e in list_entries(opened) if oldest is None or id_unix_ms(e.job_id) >= oldest * 1000)
+    handles = _handles(target, opened, entries, wanted)
+    return [handle for handle in handles if _is_called(handle, name) and (tag is None or tag in handle.tags)]
+
+
+def _handles(
+    target: Target, store: Store, entries: Iterator[IndexEntry], wanted: JobStatus | None
+) -> Iterator[JobHandle[Any]]:
+    for entry in entries:
+        if wanted is None or _state_of(store, entry) is wanted:
+            yield JobHandle(entry.job_id, target, store=store)
+
+
+def _state_of(store: Store, entry: IndexEntry) -> JobStatus:
+    """An end in the index is true; anything else may have changed since."""
+    status = JobStatus(entry.state)
+    return status if status.is_terminal else JobJournal(store, entry.job_id).state().status
+
+
+def _is_called(handle: JobHandle[Any], name: str | None) -> bool:
+    return name is None or name in (handle.name, handle.func_name)
+
+
+def _open_if_there(target: Target, explicit: bool) -> Store | None:
+    """The store, or None for a default one that nothing was ever stored in: no reason to complain or to make it."""
+    if not explicit and "://" not in target.store_url and not Path(target.store_url).exists():
+        return None
+    return open_store(target.store_url, create=False)
+
+
+def _status(state: JobStatus | str) -> JobStatus:
+    try:
+        return JobStatus(str(state).upper())
+    except ValueError:
+        raise UsageError(f"state={state!r}: expected one of {', '.join(JobStatus)}") from None
+
+
+def _unix(since: float | str | datetime) -> float:
+    if isinstance(since, datetime):
+        return since.timestamp()
+    if isinstance(since, str):
+        return time.time() - parse_duration(since, "since")
+    return float(since)
+
+
+def _refuse_cloud(**given: str | None) -> None:
+    for name, value in given.items():
+        if name not in ("project", "zone", "cluster", "namespace"):
+            raise TypeError(f"list_jobs() got an unexpected keyword argument {name!r}")
+        if value is not None:
+            raise ConfigError(f"{name}={value!r}: clusters are not available yet in this version of kinetic_ray")

@@ -1,0 +1,339 @@
+"""The handle of a job: everything that can be asked of it or done to it, from any process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Generic, TypeVar, Unpack, cast
+
+from kinetic_ray import config
+from kinetic_ray.backends.base import Backend, load_backend
+from kinetic_ray.config import Target
+from kinetic_ray.core.epochs import current_events
+from kinetic_ray.core.spec import JobSpec
+from kinetic_ray.core.state import Event, JobState, JobStatus, Progress, RankState, Reason, Stage
+from kinetic_ray.errors import JobLost, UsageError
+from kinetic_ray.jobs.logs import LogPump, find_log, read_log, read_tail
+from kinetic_ray.jobs.results import Ended
+from kinetic_ray.jobs.upstream import CancelKwargs, CleanupKwargs, ResultKwargs, check_names, shower
+from kinetic_ray.jobs.watching import Reporter, Watch, interruptible, until_ended
+from kinetic_ray.journal import JobJournal
+from kinetic_ray.store import Store, open_store
+
+R = TypeVar("R")
+
+_CANCEL_WAIT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobPhase:
+    """A job in detail.
+
+    Attributes:
+        status: As `status()` gives it.
+        phase: "submitted", "queue", "slice", "env", "run", "ended", or "driver lost".
+        reason: Why it waits or ended, one of the reasons' names; "" where there is none.
+        message: The same for people.
+        attempt: Number of the running or last attempt, from 1; 0 before the first.
+        hosts: Every rank as last heard of.
+        warnings: What the driver warned of.
+    """
+
+    status: JobStatus
+    phase: str
+    reason: str = ""
+    message: str = ""
+    attempt: int = 0
+    hosts: tuple[RankState, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class JobHandle(Generic[R]):
+    """One durable job. Handles are cheap, equal by job id, and can be pickled.
+
+    Example:
+        >>> import kinetic_ray as kinetic
+        >>> kinetic.attach("job-0000000000e008000000000000", store="memory://doc-handle")
+        Traceback (most recent call last):
+        kinetic_ray.errors.UsageError: no job job-0000000000e008000000000000 in the store memory://doc-handle: ...
+    """
+
+    def __init__(self, job_id: str, target: Target, *, store: Store | None = None, backend: Backend | None = None):
+        self.job_id = job_id
+        self._target = target
+        self._store = open_store(target.store_url, create=False) if store is None else store
+        self._given_backend = backend
+        self._journal = JobJournal(self._store, job_id)
+
+    @cached_property
+    def _backend(self) -> Backend:
+        return load_backend(self._target) if self._given_backend is None else self._given_backend
+
+    # What it is.
+
+    @cached_property
+    def spec(self) -> JobSpec:
+        """The call as it was recorded.
+
+        Raises:
+            UsageError: The job was cleaned up.
+        """
+        return self._journal.spec()
+
+    @property
+    def func_name(self) -> str:
+        return self.spec.func_name
+
+    @property
+    def accelerator(self) -> str:
+        return self.spec.accelerator
+
+    @property
+    def created_at(self) -> float:
+        """When it was submitted, in Unix seconds by the submitter's clock."""
+        return self.spec.created_at
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self.spec.tags
+
+    @property
+    def backend(self) -> str:
+        return self._target.backend
+
+    @property
+    def dashboard_url(self) -> str | None:
+        """Where Ray shows the job while its cluster runs; None otherwise."""
+        return self._backend.dashboard_url()
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.job_id!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JobHandle) and other.job_id == self.job_id
+
+    def __hash__(self) -> int:
+        return hash(self.job_id)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return JobHandle, (self.job_id, self._target)
+
+    # How it is.
+
+    def status(self) -> JobStatus:
+        """What the job is doing, in one word; NOT_FOUND once it was cleaned up."""
+        return self.phase().status
+
+    def phase(self) -> JobPhase:
+        """What the job is doing, in detail: stage, reason, message, every host."""
+        state = self._journal.state()
+        if state.epoch == 0 and not self._journal.exists():
+            return JobPhase(JobStatus.NOT_FOUND, "", message=f"no job {self.job_id} in the store {self._store.url}")
+        status, phase, message = state.status, str(state.stage), state.message
+        if not state.is_terminal:
+            seen = self._backend.observe(self._store.url, self.job_id)
+            if not seen.state.is_driven:
+                state = self._journal.state()  # it may have ended between the two looks
+                status, phase, message = state.status, str(state.stage), state.message
+            if not seen.state.is_driven and not state.is_terminal:
+                status, phase = JobStatus.PENDING, "driver lost" if state.epoch else str(Stage.SUBMITTED)
+                message = seen.message or f"no driver works on it ({seen.state})"
+        return JobPhase(status, phase, state.reason, message, state.attempt, state.ranks, state.warnings)
+
+    def progress(self) -> Progress | None:
+        """The newest step that every rank has reported; None before the first."""
+        return self._journal.state().progress
+
+    def events(self) -> list[Event]:
+        """What has happened to the job, in order."""
+        return [event for _, event in current_events(self._journal.epochs())]
+
+    def outputs(self) -> list[str]:
+        """The files in the job's output folder, as paths or URLs that can be opened, sorted."""
+        given = self.spec.output_dir
+        if given is None:
+            return [self._store.uri(key) for key in self._store.walk(self._journal.keys.outputs)]
+        if "://" in given:
+            raise UsageError(
+                f"outputs() of {self.job_id}: files under {given} can't be listed yet; look there directly"
+            )
+        return sorted(str(path) for path in Path(given).rglob("*") if path.is_file())
+
+    # Waiting for it.
+
+    def wait(self, timeout: float | None = None) -> JobStatus:
+        """Waits until the job has ended.
+
+        Args:
+            timeout: Seconds; None = without end.
+
+        Raises:
+            TimeoutError: Not ended by then; the job goes on.
+            JobLost: Nothing drives the job any more.
+        """
+        return self._ended(timeout).state.status
+
+    def result(self, timeout: float | None = None, **upstream: Unpack[ResultKwargs]) -> R:
+        """Waits for the job and gives its value, as often as it is asked, in any process.
+
+        A broken connection to the store or the cluster is waited out. Ctrl-C ends the waiting, not the job.
+
+        Args:
+            timeout: Seconds to wait; None = without end.
+            **upstream: What keras-team/kinetic takes here: `stream_logs`, `on_status_change`, and `cleanup`, which
+                removes the job's records after success (only if True is given: values are kept otherwise).
+
+        Raises:
+            TimeoutError: No result by then; the job goes on.
+            JobFailed: It failed, and no exception of the user's code could be rebuilt.
+            JobCancelled: It was cancelled.
+            JobTimeout: Its own deadline (`timeout=` of the function) ran out.
+            JobLost: Nothing drives it any more.
+            Exception: What the user's function raised, with the remote traceback as a note.
+
+        Example:
+            >>> import kinetic_ray as kinetic
+            >>> kinetic.attach(job_id).result(timeout=60)  # doctest: +SKIP
+            0.97
+        """
+        check_names("result", upstream, ResultKwargs)
+        show = shower(upstream, LogPump(self._store, self._journal.keys))
+        with interruptible(self.job_id):
+            ended = self._ended(timeout, show)
+        value = self._value(ended)
+        if upstream.get("cleanup"):
+            self.cleanup()
+        return value
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits for the job and gives what `result()` would raise; None if it succeeded."""
+        ended = self._ended(timeout)
+        return None if ended.succeeded else ended.error()
+
+    def follow(self, reporter: Reporter) -> R:
+        """Waits as `result()` does, and shows stages and the leader's log meanwhile: what blocking calls do."""
+        pump = LogPump(self._store, self._journal.keys)
+
+        def show(state: JobState) -> None:
+            reporter.log(pump.read(state))
+            reporter.show(state)
+
+        try:
+            with interruptible(self.job_id):
+                ended = self._ended(None, show)
+        finally:
+            reporter.close()
+        return self._value(ended)
+
+    def __await__(self) -> Generator[Any, None, R]:
+        """Waits without blocking the event loop; cancelling the wait leaves the job alone."""
+        return self._result_soon().__await__()
+
+    async def _result_soon(self) -> R:
+        import asyncio
+
+        watch = Watch(self._journal, self._backend)
+        while not (state := await asyncio.to_thread(watch.look)).is_terminal:  # noqa: ASYNC110 - no event to await: another process ends the wait
+            await asyncio.sleep(watch.pause)
+        return await asyncio.to_thread(self._value, Ended(self._journal, self.spec, state))
+
+    def _ended(self, timeout: float | None, show: Callable[[JobState], None] | None = None) -> Ended:
+        try:
+            state = until_ended(Watch(self._journal, self._backend), timeout, show)
+        except TimeoutError as exc:
+            raise TimeoutError(f"{self.job_id} ({self.func_name}): {exc}") from None
+        return Ended(self._journal, self.spec, state)
+
+    def _value(self, ended: Ended) -> R:
+        if not ended.succeeded:
+            raise ended.error()
+        return cast(R, ended.value())
+
+    # Its words.
+
+    def logs(self, follow: bool = False, *, rank: int = 0, attempt: int | None = None) -> str | None:
+        """What a rank has printed.
+
+        Args:
+            follow: Print it to standard output as it comes, until the job ends, and return None.
+            rank: Which rank.
+            attempt: Which attempt; None = the newest.
+
+        Returns:
+            "" before the rank has started.
+        """
+        if follow:
+            self._ended(None, shower({"stream_logs": True}, LogPump(self._store, self._journal.keys, rank)))
+            return None
+        key = self._log_key(rank, attempt)
+        return read_log(self._store, key) if key else ""
+
+    def tail(self, n: int = 100, *, rank: int = 0, attempt: int | None = None) -> str:
+        """The last `n` lines that a rank has printed."""
+        key = self._log_key(rank, attempt)
+        return read_tail(self._store, key, n) if key else ""
+
+    def _log_key(self, rank: int, attempt: int | None) -> str | None:
+        key = find_log(self._store, self._journal.keys, rank, attempt)
+        if key is None:
+            ranks = len(self._journal.state().ranks)
+            if not self._journal.exists() or (ranks and not 0 <= rank < ranks):
+                what = f"has ranks 0 to {ranks - 1}, not {rank}" if ranks else "was cleaned up"
+                raise UsageError(f"{self.job_id} {what}")
+        return key
+
+    # Doing something to it.
+
+    def cancel(self, **upstream: Unpack[CancelKwargs]) -> None:
+        """Stops the job and waits until it has stopped; does nothing to one that has ended.
+
+        Args:
+            **upstream: `cleanup_timeout` (seconds to wait, 60 by default) and `cleanup_poll_interval`.
+
+        Raises:
+            TimeoutError: Not stopped by then; the request stands.
+        """
+        check_names("cancel", upstream, CancelKwargs)
+        if not self._journal.exists() or self._journal.state().is_terminal:
+            return
+        self._journal.request_cancel({"by": config.owner(), "at": time.time()})
+        if self._backend.observe(self._store.url, self.job_id).state.is_driven:
+            self._backend.cancel(self._store.url, self.job_id)
+        else:
+            self._close_as_cancelled()
+        self._wait_until_stopped(upstream.get("cleanup_timeout") or _CANCEL_WAIT)
+
+    def cleanup(self, **upstream: Unpack[CleanupKwargs]) -> None:
+        """Cancels the job if it hasn't ended and removes its records; an `output_dir` of one's own stays.
+
+        Args:
+            **upstream: `gcs=False` keeps the records; `k8s`, `cleanup_timeout`, `cleanup_poll_interval`.
+        """
+        check_names("cleanup", upstream, CleanupKwargs)
+        self.cancel(cleanup_timeout=upstream.get("cleanup_timeout"))
+        if upstream.get("gcs", True):
+            self._journal.erase()
+
+    def _wait_until_stopped(self, timeout: float) -> None:
+        try:
+            until_ended(Watch(self._journal, self._backend), timeout)
+        except JobLost:
+            self._close_as_cancelled()
+        except TimeoutError:
+            raise TimeoutError(
+                f"{self.job_id} has not stopped within {timeout:g} s. The request is recorded and stands; "
+                f"see kinetic jobs status {self.job_id}"
+            ) from None
+
+    def _close_as_cancelled(self) -> None:
+        if self._journal.exists():
+            self._journal.close(
+                JobStatus.STOPPED, Reason.CANCELLED, "cancelled while no driver worked on it", time.time()
+            )

@@ -1,0 +1,108 @@
+"""Reading a rank's log out of the store, also while it grows."""
+
+from __future__ import annotations
+
+import re
+
+from kinetic_ray.core.names import JobKeys
+from kinetic_ray.core.state import JobState
+from kinetic_ray.errors import StoreError
+from kinetic_ray.store import Store
+
+_ATTEMPT_RE = re.compile(r"([0-9]{6})\.([0-9]{4,})")
+_CHUNK = 1 << 20
+_TAIL_BLOCK = 64 * 1024
+
+
+def find_log(store: Store, keys: JobKeys, rank: int, attempt: int | None = None) -> str | None:
+    """The key of a rank's log.
+
+    Args:
+        store: Where the job is.
+        keys: The job's keys.
+        rank: Which rank.
+        attempt: Which attempt; None = the newest that has a log of this rank.
+
+    Returns:
+        None while there is no such log. Of two drivers' attempts with one number the later driver's counts.
+    """
+    names = (key.rstrip("/").rpartition("/")[2] for key in store.list(keys.logs))
+    found = [(int(match[1]), int(match[2])) for name in names if (match := _ATTEMPT_RE.fullmatch(name))]
+    for epoch, number in sorted(found, reverse=True):
+        if attempt in (None, number) and store.exists(key := keys.log(epoch, number, rank)):
+            return key
+    return None
+
+
+def read_log(store: Store, key: str) -> str:
+    """All of a log, undecodable bytes replaced."""
+    return store.read_range(key, 0).decode("utf-8", "replace")
+
+
+def read_tail(store: Store, key: str, lines: int) -> str:
+    """The last lines of a log, read from its end."""
+    if lines <= 0:
+        return ""
+    start = size = store.size(key)
+    data = b""
+    while start > 0 and data.rstrip(b"\n").count(b"\n") < lines:
+        start = max(start - max(_TAIL_BLOCK, len(data)), 0)
+        data = store.read_range(key, start, size - start)
+    last = data.decode("utf-8", "replace").splitlines()[-lines:]
+    return "\n".join(last)
+
+
+def tail_start(store: Store, key: str, lines: int) -> int:
+    """Where the last lines of a log begin, in bytes from its start."""
+    start = size = place = store.size(key)
+    data = b""
+    while lines > 0 and start > 0:
+        start = max(start - max(_TAIL_BLOCK, len(data)), 0)
+        data = store.read_range(key, start, size - start)
+        place = len(data) - data.endswith(b"\n")
+        for _ in range(lines):
+            place = data.rfind(b"\n", 0, max(place, 0))
+        if place >= 0:
+            return start + place + 1
+    return 0 if lines > 0 else size
+
+
+class LogPump:
+    """Gives what a rank's log has grown by since the last look, attempt after attempt.
+
+    Args:
+        store: Where the job is.
+        keys: The job's keys.
+        rank: Which rank.
+        tail: Start with so many of the lines that are there at the first look; None = with all.
+    """
+
+    def __init__(self, store: Store, keys: JobKeys, rank: int = 0, *, tail: int | None = None) -> None:
+        self._store = store
+        self._keys = keys
+        self._rank = rank
+        self._tail = tail
+        self._seen: tuple[int, int] | None = None
+        self._key: str | None = None
+        self._offset = 0
+
+    def read(self, state: JobState) -> bytes:
+        """The next bytes, b"" if there are none yet.
+
+        Args:
+            state: The job as just read: when it has ended before this call, nothing comes after it.
+        """
+        if self._key is None or self._seen != (state.epoch, state.attempt):
+            self._seen = (state.epoch, state.attempt)
+            key = find_log(self._store, self._keys, self._rank)
+            if key is not None and key != self._key:
+                self._offset = 0 if self._tail is None else tail_start(self._store, key, self._tail)
+                self._key, self._tail = key, None
+        if self._key is None:
+            return b""
+        try:
+            data = self._store.read_range(self._key, self._offset, None if state.is_terminal else _CHUNK)
+        except StoreError:  # cleaned up, or out of reach for now
+            return b""
+        self._offset += len(data)
+        return data

@@ -1,0 +1,172 @@
+"""From a job that has ended to its value, or to the exception that says why there is none."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+from kinetic_ray.core.outcome import Blob, Outcome
+from kinetic_ray.core.spec import JobSpec
+from kinetic_ray.core.state import JobState, JobStatus, RankState, Reason
+from kinetic_ray.errors import DataError, JobCancelled, JobError, JobFailed, JobTimeout, PayloadError
+from kinetic_ray.jobs.logs import find_log, read_tail
+from kinetic_ray.journal import JobJournal
+
+_TAIL_LINES = 20
+_INDENT = "    "
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job that has ended, with what its records say."""
+
+    journal: JobJournal
+    spec: JobSpec
+    state: JobState
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state.status is JobStatus.SUCCEEDED
+
+    def value(self) -> Any:
+        """Rank 0's value, or with gather="all" the list of all ranks', each verified by its digest.
+
+        Raises:
+            DataError: What is stored isn't what the ranks stored.
+            PayloadError: This process can't rebuild the value.
+        """
+        if self.spec.gather != "all":
+            return self._value_of(0)
+        return [self._value_of(rank.rank) for rank in sorted(self.state.ranks, key=lambda each: each.rank)]
+
+    def error(self) -> BaseException:
+        """Why there is no value: the user's own exception if it can be rebuilt, else one of ours."""
+        rank = self.state.failed_rank
+        found = None if rank is None else self._outcome(rank)
+        if self.state.status is JobStatus.FAILED and found is not None:
+            _, outcome = found
+            raised = self._rebuilt(*found) if self.state.reason == outcome.reason else None
+            if raised is not None:
+                raised.add_note(self._note(outcome))
+                return raised
+        kind = _kind_of(self.state)
+        return kind(self._message(found[1] if found else None), job_id=self.spec.job_id, reason=self.state.reason)
+
+    def pickled(self, rank: int = 0) -> bytes:
+        """A rank's value as it is stored (cloudpickle), verified by its digest; nothing has to be importable.
+
+        Raises:
+            DataError: What is stored isn't what the rank stored.
+        """
+        found = self._outcome(rank)
+        job_id = self.spec.job_id
+        if found is None or not found[1].ok or found[1].value is None:
+            raise DataError(
+                f"{job_id} succeeded, but the store has no value of rank {rank}: removed by another program?"
+            )
+        epoch, outcome = found
+        return self._verified(self.journal.keys.value(epoch, self.state.attempt, rank), outcome.value)
+
+    def _value_of(self, rank: int) -> Any:
+        data = self.pickled(rank)
+        try:
+            return pickle.loads(data)
+        except Exception as exc:
+            raise PayloadError(
+                f"the value of {self.spec.job_id} ({self.spec.func_name}) can't be rebuilt in this process: "
+                f"{type(exc).__name__}: {exc}. Read it where the modules of its classes can be imported"
+            ) from exc
+
+    def _outcome(self, rank: int) -> tuple[int, Outcome] | None:
+        """The outcome that counts, with its epoch: the newest driver's that the job's end has taken over."""
+        for epoch in range(self.state.epoch, 0, -1):
+            outcome = self.journal.outcome(epoch, self.state.attempt, rank)
+            if outcome is not None:
+                return epoch, outcome
+        return None
+
+    def _verified(self, key: str, blob: Blob | None) -> bytes:
+        data = self.journal.store.get(key)
+        if blob is None or len(data) != blob.size or hashlib.sha256(data).hexdigest() != blob.sha256:
+            raise DataError(f"{key} in the store {self.journal.store.url} differs from its digest: altered or damaged")
+        return data
+
+    def _rebuilt(self, epoch: int, outcome: Outcome) -> Exception | None:
+        """The exception as the user's code raised it; None where the words must do."""
+        error = outcome.error
+        if error is None or error.pickled is None or outcome.reason == Reason.RESULT_ERROR:
+            return None
+        data = self._verified(self.journal.keys.error(epoch, self.state.attempt, outcome.rank), error.pickled)
+        try:
+            raised = pickle.loads(data)
+        except Exception:  # noqa: BLE001 - whatever a foreign class raises: JobFailed then carries the words
+            return None
+        # SystemExit or KeyboardInterrupt from afar must not end this process as if they were its own.
+        return raised if isinstance(raised, Exception) else None
+
+    def _note(self, outcome: Outcome) -> str:
+        trace = outcome.error.traceback.rstrip() if outcome.error else ""
+        return (
+            f"\nRaised in {self._place(outcome.rank)}, phase {outcome.phase}:\n{trace}\n{self._way_out(outcome.rank)}"
+        )
+
+    def _message(self, outcome: Outcome | None) -> str:
+        """What happened, where, the last lines, what to do."""
+        state, rank = self.state, self.state.failed_rank
+        lines = [f"{self.spec.job_id} ({self.spec.func_name} on {self.spec.accelerator}) {_verb(state)}"]
+        if state.reason:
+            lines[0] += f": {state.reason}"
+        if rank is not None:
+            phase = outcome.phase if outcome else self._rank(rank).phase
+            lines.append(f"first failing host: {self._place(rank)}" + (f", phase {phase}" if phase else ""))
+        told = outcome.message if outcome and outcome.message else ""
+        lines += [text for text in dict.fromkeys((told, state.message)) if text]
+        lines += self._words(outcome)
+        if rank is not None:
+            lines += self._last_lines(outcome, rank)
+        lines.append(self._way_out(rank))
+        return "\n".join(lines)
+
+    def _words(self, outcome: Outcome | None) -> list[str]:
+        """What stands in for an exception or a value that couldn't travel."""
+        if outcome is None or outcome.error is None:
+            return []
+        lines = ["remote traceback:", _indented(outcome.error.traceback)]
+        if outcome.error.value_repr is not None:
+            lines += ["the value was:", _indented(outcome.error.value_repr)]
+        return lines
+
+    def _last_lines(self, outcome: Outcome | None, rank: int) -> list[str]:
+        tail = outcome.log_tail if outcome else ""
+        if not tail and (key := find_log(self.journal.store, self.journal.keys, rank)):
+            tail = read_tail(self.journal.store, key, _TAIL_LINES)
+        return [f"last log lines of rank {rank}:", _indented(tail)] if tail.strip() else []
+
+    def _way_out(self, rank: int | None) -> str:
+        if self.state.status is JobStatus.STOPPED:
+            return "submit it again to get a value"
+        return f"full log: kinetic jobs logs {self.spec.job_id} --rank {rank or 0}"
+
+    def _place(self, rank: int) -> str:
+        host = self._rank(rank)
+        where = f" ({host.slice_name}, worker {host.worker_id})" if host.slice_name else ""
+        return f"{self.spec.job_id}, rank {rank}{where}"
+
+    def _rank(self, rank: int) -> RankState:
+        return next((each for each in self.state.ranks if each.rank == rank), RankState(rank))
+
+
+def _kind_of(state: JobState) -> type[JobError]:
+    if state.status is JobStatus.STOPPED:
+        return JobCancelled
+    return JobTimeout if state.reason == Reason.DEADLINE_EXCEEDED else JobFailed
+
+
+def _verb(state: JobState) -> str:
+    return "was cancelled" if state.status is JobStatus.STOPPED else "failed"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(_INDENT + line for line in text.rstrip().splitlines())

@@ -1,0 +1,179 @@
+"""Waiting for a job: look at its records, now and then ask the backend whether somebody still drives it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from kinetic_ray.backends.base import Backend, Liveness, Observation
+from kinetic_ray.core.state import JobState, JobStatus, Reason
+from kinetic_ray.errors import JobLost, KineticError, SubmissionError
+from kinetic_ray.journal import JobJournal, Segments
+
+_LOG = logging.getLogger("kinetic_ray")
+
+#: Seconds between two looks: short at first, since most calls in development are short.
+_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.02, 0.2, 1.25
+_LONGEST_TROUBLE_PAUSE = 5.0
+#: Seconds between two questions to the backend, and how many must find no driver before the job counts as lost.
+_ASK_EVERY = 1.0
+_TRIES = 3
+
+
+class Reporter(Protocol):
+    """Shows one job to the person who waits for it."""
+
+    def show(self, state: JobState) -> None:
+        """Takes the state as just read."""
+
+    def log(self, data: bytes) -> None:
+        """Takes the next bytes of the leader's log."""
+
+    def close(self) -> None:
+        """Ends the display."""
+
+
+class Watch:
+    """One observer's looks at one job. Trouble with the store or the backend is waited out, never raised."""
+
+    def __init__(self, journal: JobJournal, backend: Backend, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._journal = journal
+        self._backend = backend
+        self._clock = clock
+        self._segments: Segments = {}
+        self._next_question = clock()
+        self._without_driver = 0
+        self._troubled = False
+        self.state = JobState()
+        #: Seconds to wait before the next look.
+        self.pause = _FIRST_PAUSE
+
+    def look(self) -> JobState:
+        """One look; asks the backend too when it is time.
+
+        Raises:
+            JobLost: Nobody drives the job, and nothing is left to start it again.
+            SubmissionError: The job was never started, and three tries to start it failed.
+        """
+        try:
+            self.state = self._journal.state(self._segments)
+            if not self.state.is_terminal and self._clock() >= self._next_question:
+                self._next_question = self._clock() + _ASK_EVERY
+                self._ask()
+        except (JobLost, SubmissionError):
+            raise
+        except (KineticError, OSError) as exc:
+            self._wait_out(exc)
+        else:
+            self._troubled = False
+            self.pause = min(self.pause * _GROWTH, _LONGEST_PAUSE)
+        return self.state
+
+    def _wait_out(self, exc: Exception) -> None:
+        if not self._troubled:
+            _LOG.warning("%s can't be looked at just now, trying again: %s", self._journal.job_id, exc)
+        self._troubled = True
+        self.pause = min(max(self.pause, _LONGEST_PAUSE) * _GROWTH, _LONGEST_TROUBLE_PAUSE)
+
+    def _ask(self) -> None:
+        seen = self._backend.observe(self._journal.store.url, self._journal.job_id)
+        if seen.state.is_driven:
+            self._without_driver = 0
+            return
+        if not self._journal.exists():
+            raise JobLost(f"{self._journal.job_id} was cleaned up by another process", job_id=self._journal.job_id)
+        self.state = self._journal.state(self._segments)  # it may have ended since the look before the question
+        if self.state.is_terminal:
+            return
+        self._without_driver += 1
+        if seen.state is not Liveness.GONE and self.state.epoch == 0:
+            self._start_again()
+        else:
+            self._count_missing(seen)
+
+    def _start_again(self) -> None:
+        try:
+            self.state = start_again(self._journal, self._backend)
+        except SubmissionError as exc:
+            if self._without_driver >= _TRIES:
+                raise
+            self._wait_out(exc)
+
+    def _count_missing(self, seen: Observation) -> None:
+        if seen.state is Liveness.DOWN or self._without_driver >= _TRIES:
+            raise JobLost(
+                _lost_words(self._journal.job_id, seen), job_id=self._journal.job_id, reason=Reason.DRIVER_LOST
+            )
+
+
+def start_again(journal: JobJournal, backend: Backend) -> JobState:
+    """Has a recorded job run that no driver has ever claimed, or ends it if its cancellation is recorded.
+
+    Raises:
+        SubmissionError: The backend refused.
+    """
+    if journal.cancel_requested():
+        return journal.close(JobStatus.STOPPED, Reason.CANCELLED, "cancelled before it started", time.time())
+    try:
+        backend.submit(journal.store.url, journal.job_id)
+    except KineticError as exc:
+        raise SubmissionError(f"{journal.job_id} is recorded but could not be started: {exc}") from exc
+    return journal.state()
+
+
+@contextmanager
+def interruptible(job_id: str) -> Iterator[None]:
+    """Ctrl-C ends the waiting, not the job: says so, and how to go on or stop it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        told = (
+            f"\n{job_id} goes on without you.\n"
+            f"  its result, also from another process:  kinetic jobs result {job_id}\n"
+            f"  its log:                                kinetic jobs logs {job_id} --follow\n"
+            f"  to stop it:                             kinetic jobs cancel {job_id}\n"
+        )
+        sys.stderr.write(told)
+        raise
+
+
+def until_ended(watch: Watch, timeout: float | None = None, show: Callable[[JobState], None] | None = None) -> JobState:
+    """Looks until the job has ended.
+
+    Args:
+        watch: Of the job.
+        timeout: Seconds; None = without end. 0 takes one look.
+        show: Told every state.
+
+    Raises:
+        TimeoutError: The time ran out; the job goes on.
+        JobLost: See :meth:`Watch.look`.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        state = watch.look()
+        if show is not None:
+            show(state)
+        if state.is_terminal:
+            return state
+        pause = watch.pause
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"{state.status} ({state.stage}) after {timeout:g} s; the job goes on")
+            pause = min(pause, left)
+        time.sleep(pause)
+
+
+def _lost_words(job_id: str, seen: Observation) -> str:
+    what = {
+        Liveness.DOWN: "nothing drives it any more, and no supervisor runs that could start it again",
+        Liveness.GONE: "its driver has ended without a word",
+        Liveness.UNKNOWN: "its driver is gone: the supervisor that runs now does not know it",
+    }[seen.state]
+    told = f" ({seen.message})" if seen.message else ""
+    return f"{job_id} is lost: {what}{told}. Submit the call again; kinetic jobs cleanup {job_id} removes what is left"

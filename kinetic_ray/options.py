@@ -1,0 +1,342 @@
+"""The options of a function: one table that checks and types every value when it is given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, TypedDict
+
+from kinetic_ray.core.accelerators import Accelerator, parse_accelerator
+from kinetic_ray.core.quantities import parse_duration, parse_size
+from kinetic_ray.errors import UsageError
+
+#: Set by the runner on every host; a job's own variables may not pretend to be them.
+RESERVED_PREFIX = "KINETIC_"
+
+
+class OptionKwargs(TypedDict, total=False):
+    """What decorators and `.options` take, for type checkers."""
+
+    accelerator: str
+    num_slices: int
+    hosts: int | None
+    chips_per_host: int | None
+    gather: str
+    runtime: str
+    timeout: float | str | None
+    capacity_timeout: float | str | None
+    resources: Mapping[str, float | str] | None
+    env_vars: Mapping[str, str] | None
+    capture_env_vars: Iterable[str] | None
+    output_dir: str | os.PathLike[str] | None
+    name: str
+    tags: Iterable[str]
+    image: str | None
+    container_image: str | None
+    local_ignore_image: bool
+    backend: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Checked and typed options.
+
+    Attributes:
+        accelerator: Resolved, with its hosts.
+        num_slices: Slices in the gang.
+        chips_per_host: As given, for the spec.
+        gather: "leader": the call's value is rank 0's; "all": the list of all ranks'.
+        runtime: "auto", "jax" or "plain".
+        timeout: Running seconds over all attempts; None = no deadline.
+        capacity_timeout: Seconds that the job may queue; None = no bound.
+        cpus: CPUs per host; None = the accelerator's.
+        memory: Bytes per host; None = not reserved.
+        env_vars: The job's variables.
+        capture_env_vars: Names or `PREFIX_*` whose values are read at the call.
+        output_dir: Where outputs go; None = the job's own place.
+        name: For people.
+        tags: Searchable.
+        image: A container image.
+        local_ignore_image: Run on this machine although an image is given.
+        backend: Where to run; None = the environment's.
+    """
+
+    accelerator: Accelerator
+    num_slices: int = 1
+    chips_per_host: int | None = None
+    gather: str = "leader"
+    runtime: str = "auto"
+    timeout: float | None = None
+    capacity_timeout: float | None = None
+    cpus: float | None = None
+    memory: int | None = None
+    env_vars: Mapping[str, str] = field(default_factory=dict)
+    capture_env_vars: tuple[str, ...] = ()
+    output_dir: str | None = None
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    image: str | None = None
+    local_ignore_image: bool = False
+    backend: str | None = None
+
+
+def check_options(given: Mapping[str, Any]) -> Options:
+    """Types and checks options.
+
+    Args:
+        given: By name; `accelerator` among them. None stands for "not given" everywhere.
+
+    Raises:
+        UsageError: An unknown name (with the nearest known one), a value that can't be right, or an option that
+            this version does not have yet.
+
+    Example:
+        >>> check_options({"accelerator": "tpu-v6e-16", "timeout": "12h"}).timeout
+        43200.0
+    """
+    for name, value in given.items():
+        _refuse_unknown(name)
+        _refuse_later(name, value)
+    values = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
+    accelerator = parse_accelerator(
+        values.pop("accelerator", "cpu"), chips_per_host=values.get("chips_per_host"), hosts=values.pop("hosts", None)
+    )
+    if accelerator.spot:
+        raise _not_yet("accelerator", f"{accelerator.name}:spot")
+    typed: dict[str, Any] = {}
+    for name, value in values.items():
+        typed |= OPTIONS[name](name, value)
+    return Options(accelerator, **typed)
+
+
+def copy_given(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy that later changes of the caller's containers don't reach: options hold from their decoration on."""
+    return {name: _copy(value) for name, value in given.items()}
+
+
+#: What a wildcard never captures: these describe the client's machine. An exact name does.
+# fmt: off
+NOT_BY_WILDCARD = frozenset((
+    "PATH", "HOME", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV", "CONDA_EXE", "SHELL", "TMPDIR", "TMP", "TEMP", "HOSTNAME", "USER", "LOGNAME", "SSH_AUTH_SOCK",
+    "KUBERNETES_SERVICE_HOST", "KERAS_BACKEND",
+))
+# fmt: on
+
+
+def capture(patterns: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that `capture_env_vars` names, as they are now; names that aren't set are passed over.
+
+    Args:
+        patterns: Names, or prefixes with "*" at the end.
+        environ: The client's environment.
+
+    Example:
+        >>> capture(["WANDB_*", "HOME"], {"WANDB_MODE": "offline", "HOME": "/h", "PATH": "/bin"})
+        {'HOME': '/h', 'WANDB_MODE': 'offline'}
+    """
+    wanted = tuple(patterns)
+    prefixes = tuple(pattern[:-1] for pattern in wanted if pattern.endswith("*"))
+    found = {
+        name: value
+        for name, value in environ.items()
+        if name in wanted or (name.startswith(prefixes) and not _stays(name))
+    }
+    return dict(sorted(found.items()))
+
+
+def _stays(name: str) -> bool:
+    return name in NOT_BY_WILDCARD or name.startswith(RESERVED_PREFIX)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return value if isinstance(value, str | bytes) or not isinstance(value, Iterable) else tuple(value)
+
+
+# Checkers: (name, value) -> the fields of Options that it sets.
+
+
+def _count(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UsageError(f"{name}={value!r}: expected a whole number from 1")
+    return {name: value}
+
+
+def _duration(name: str, value: Any) -> dict[str, Any]:
+    return {name: parse_duration(value, name)}
+
+
+def _choice(*choices: str) -> Callable[[str, Any], dict[str, Any]]:
+    def check(name: str, value: Any) -> dict[str, Any]:
+        if value not in choices:
+            near = get_close_matches(str(value), choices, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UsageError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}{hint}")
+        return {name: value}
+
+    return check
+
+
+def _runtime(name: str, value: Any) -> dict[str, Any]:
+    if value in ("torch", "tensorflow", "mpi"):
+        raise _not_yet(name, value)
+    return _choice("auto", "jax", "plain")(name, value)
+
+
+def _resources(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name}={value!r}: expected a mapping such as {{'cpu': 2, 'memory': '8GiB'}}")
+    fields: dict[str, Any] = {}
+    for key, amount in value.items():
+        if key == "cpu":
+            if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 < amount < float("inf"):
+                raise UsageError(f"{name}['cpu']={amount!r}: expected a positive number of CPUs per host")
+            fields["cpus"] = float(amount)
+        elif key == "memory":
+            fields["memory"] = parse_size(amount, f"{name}['memory']")
+        else:
+            raise UsageError(f"{name}[{key!r}]: expected the keys 'cpu' and 'memory'")
+    return fields
+
+
+def _env_vars(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{name}={type(value).__name__}: expected a mapping of names to text")
+    for key, text in value.items():
+        _check_env_name(name, key)
+        if not isinstance(text, str) or "\0" in text:
+            raise UsageError(f"{name}[{key!r}]: expected text, got {type(text).__name__}; write str(...) around it")
+    return {name: dict(value)}
+
+
+def _capture(name: str, value: Any) -> dict[str, Any]:
+    patterns = _texts(name, value)
+    for pattern in patterns:
+        _check_env_name(name, pattern.removesuffix("*") or "*")
+        if "*" in pattern[:-1] or pattern == "*":
+            raise UsageError(f"{name}={pattern!r}: expected a name, or a prefix with '*' at its end such as 'WANDB_*'")
+    return {name: patterns}
+
+
+def _check_env_name(option: str, key: Any) -> None:
+    if not isinstance(key, str) or not key or "=" in key or "\0" in key:
+        raise UsageError(f"{option}: {key!r} can't be the name of an environment variable")
+    if key.startswith(RESERVED_PREFIX):
+        raise UsageError(
+            f"{option}: {key!r}: names that start with {RESERVED_PREFIX} are set by kinetic_ray on every host"
+        )
+
+
+def _text(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, str) or not value.isprintable() or len(value) > 200:
+        raise UsageError(f"{name}={value!r}: expected printable text of at most 200 characters")
+    return {name: value}
+
+
+def _tags(name: str, value: Any) -> dict[str, Any]:
+    tags = _texts(name, value)
+    for tag in tags:
+        _text(name, tag)
+    return {name: tags}
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise UsageError(f"{name}={value!r}: expected a list of texts, e.g. [{value!r}]")
+    texts = tuple(value)
+    if wrong := [text for text in texts if not isinstance(text, str) or not text]:
+        raise UsageError(f"{name}: {wrong[0]!r} is not text")
+    return texts
+
+
+def _output_dir(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value) or isinstance(os.fspath(value), bytes):
+        raise UsageError(f"{name}={value!r}: expected a folder's path or a URL")
+    return {name: os.fspath(value)}
+
+
+def _image(_name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"image={value!r}: expected an image's name")
+    return {} if value == "bundled" else {"image": value}  # "bundled": upstream's word for "no image of my own"
+
+
+def _flag(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}={value!r}: expected True or False")
+    return {name: value}
+
+
+def _read_by_accelerator(_name: str, _value: Any) -> dict[str, Any]:
+    return {}
+
+
+#: Every option of this version, with its checker.
+OPTIONS: Mapping[str, Callable[[str, Any], dict[str, Any]]] = {
+    "accelerator": _read_by_accelerator,
+    "hosts": _read_by_accelerator,
+    "chips_per_host": _count,
+    "num_slices": _count,
+    "gather": _choice("leader", "all"),
+    "runtime": _runtime,
+    "timeout": _duration,
+    "capacity_timeout": _duration,
+    "resources": _resources,
+    "env_vars": _env_vars,
+    "capture_env_vars": _capture,
+    "output_dir": _output_dir,
+    "name": _text,
+    "tags": _tags,
+    "image": _image,
+    "container_image": _image,
+    "local_ignore_image": _flag,
+    "backend": _text,
+}
+
+#: Options of later versions, with the values that mean nothing and so do no harm now.
+LATER: Mapping[str, tuple[Any, ...]] = {
+    "base_image_repo": (),
+    "capacity": ("on-demand",),
+    "cluster": (),
+    "debug": (False,),
+    "dependencies": ([], ()),
+    "failure": (),
+    "hang_timeout": (),
+    "lifecycle": ("shared",),
+    "max_restarts": (0,),
+    "namespace": (),
+    "placement": ("slice",),
+    "priority": (0,),
+    "profile": (),
+    "project": (),
+    "queue": (),
+    "secrets": ([], ()),
+    "spot": (False,),
+    "success": (),
+    "ttl": (),
+    "volumes": ({},),
+    "zone": (),
+}
+
+
+def _refuse_unknown(name: str) -> None:
+    if name not in OPTIONS and name not in LATER:
+        near = get_close_matches(name, [*OPTIONS, *LATER], n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(OPTIONS))}"
+        raise UsageError(f"unknown option {name!r}; {hint}")
+
+
+def _refuse_later(name: str, value: Any) -> None:
+    harmless = value is None or any(
+        value == neutral and type(value) is type(neutral) for neutral in LATER.get(name, ())
+    )
+    if name in LATER and not harmless:
+        raise _not_yet(name, value)
+
+
+def _not_yet(name: str, value: Any) -> UsageError:
+    return UsageError(f"{name}={value!r}: not available yet in this version of kinetic_ray; leave it out for now")

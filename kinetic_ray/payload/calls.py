@@ -1,0 +1,117 @@
+"""A call as bytes, and back."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+from kinetic_ray.errors import ConfigError, PayloadError
+from kinetic_ray.payload.blame import find_culprit
+from kinetic_ray.payload.pickling import CallPickler
+
+#: Of the pickled mapping; a reader refuses what is newer.
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """A pickled call.
+
+    Attributes:
+        data: What is stored.
+        modules: Names of the modules that it refers to.
+    """
+
+    data: bytes
+    modules: frozenset[str]
+
+
+def pack_call(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    by_value: Callable[[str], bool],
+    main_file: str | None = None,
+) -> Payload:
+    """Pickles a call: one pickle, so that what the arguments share stays shared.
+
+    Args:
+        function: What is called.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        by_value: Asked for a loaded module: True if a host can't import it.
+        main_file: The script's path in the bundle, which becomes `__file__` again there.
+
+    Raises:
+        PayloadError: Something can't be pickled; names it, e.g. "args[1]['model'].lock".
+    """
+    pickler = CallPickler(by_value)
+    call = {"version": VERSION, "function": function, "args": tuple(args), "kwargs": dict(kwargs), "main": main_file}
+    try:
+        data = pickler.dumps(call)
+    except Exception as exc:
+        name = getattr(function, "__qualname__", type(function).__name__)
+        culprit = find_culprit(function, args, kwargs, lambda obj: CallPickler(by_value).dumps(obj))
+        raise PayloadError(
+            f"{name}: {culprit} can't be sent to another process: {_words(exc)}. "
+            "Make it inside the function, or pass what it is made from"
+        ) from exc
+    return Payload(data, frozenset(pickler.modules))
+
+
+def dump_call(
+    function: Callable[..., Any], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+) -> bytes:
+    """Pickles a call whose modules every host has; only `__main__` goes by value.
+
+    Example:
+        >>> function, args, kwargs = load_call(dump_call(max, (1, 2)))
+        >>> function(*args)
+        2
+    """
+    return pack_call(function, args, kwargs or {}, by_value=lambda name: name in ("__main__", "__mp_main__")).data
+
+
+def load_call(data: bytes, root: Path | None = None) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Unpickles a call; imports the modules that it refers to.
+
+    Args:
+        data: What :func:`pack_call` made.
+        root: The unpacked bundle's folder, in which the script's `__file__` lies.
+
+    Raises:
+        ConfigError: Written by a newer kinetic_ray.
+        Exception: Whatever importing the user's modules raises.
+    """
+    call = pickle.loads(data)
+    if not isinstance(call, dict) or not isinstance(call.get("version"), int):
+        raise PayloadError(f"the payload ({len(data)} bytes) is no kinetic call")
+    if call["version"] > VERSION:
+        raise ConfigError(
+            f"the payload has format version {call['version']}, this kinetic_ray reads up to {VERSION}: upgrade it"
+        )
+    function = call["function"]
+    if root is not None and call["main"] is not None:
+        _place_main(function, root / call["main"])
+    return function, call["args"], call["kwargs"]
+
+
+def _place_main(function: Any, file: Path) -> None:
+    """Lets the script's functions, which share one namespace, find `__file__` where the script lies now."""
+    while isinstance(function, partial | MethodType):
+        function = function.func if isinstance(function, partial) else function.__func__
+    names = getattr(function, "__globals__", None)
+    if isinstance(names, dict) and names.get("__name__") in ("__main__", "__mp_main__"):
+        names["__file__"] = str(file)
+
+
+def _words(exc: BaseException) -> str:
+    if isinstance(exc, RecursionError):
+        return "it is nested too deeply"
+    return str(exc) or type(exc).__name__

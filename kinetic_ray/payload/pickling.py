@@ -1,0 +1,101 @@
+"""The pickler of calls: what goes by name, what goes by value; its state belongs to one call."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import sys
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+import cloudpickle
+from cloudpickle.cloudpickle import _dynamic_class_reduce
+
+_MOST_WRAPPERS = 32
+
+
+class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles by name what the host can import, and by value what it can't.
+
+    A function that a decorator has replaced in its module (as ours do) still goes by name: the host finds what stands
+    there and follows `__wrapped__` inwards.
+
+    Args:
+        by_value: Asked for a loaded module: True if the host can't import it.
+    """
+
+    def __init__(self, by_value: Callable[[str], bool]) -> None:
+        self._file = io.BytesIO()
+        super().__init__(self._file, protocol=5)
+        self._by_value = by_value
+        self._judged: dict[str, bool] = {}
+        #: Names of the modules that the pickle refers to.
+        self.modules: set[str] = set()
+
+    def dumps(self, obj: object) -> bytes:
+        """The pickle of one object; call it once."""
+        self.dump(obj)
+        return self._file.getvalue()
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, ModuleType):
+            return self._reduce_module(obj)
+        if isinstance(obj, FunctionType | type):
+            name = getattr(obj, "__module__", None)
+            if isinstance(name, str) and name in sys.modules:
+                return self._reduce_named(obj, name)
+        return super().reducer_override(obj)
+
+    def _reduce_module(self, module: ModuleType) -> Any:
+        name = module.__name__
+        if sys.modules.get(name) is module and not self._goes_by_value(name):
+            self.modules.add(name)
+        return super().reducer_override(module)
+
+    def _reduce_named(self, obj: FunctionType | type, module: str) -> Any:
+        depth = _depth_of(obj, module)
+        if self._goes_by_value(module):
+            if depth != 0 or module == "__main__":  # by value under cloudpickle's own rule
+                return super().reducer_override(obj)
+            return self._dynamic_function_reduce(obj) if isinstance(obj, FunctionType) else _dynamic_class_reduce(obj)
+        self.modules.add(module)
+        return (unwrapped, (module, obj.__qualname__, depth)) if depth else super().reducer_override(obj)
+
+    def _goes_by_value(self, module: str) -> bool:
+        if module not in self._judged:
+            self._judged[module] = self._by_value(module)
+        return self._judged[module]
+
+
+def unwrapped(module: str, qualname: str, depth: int) -> Any:
+    """What lies under `depth` decorators of a module's function. Its name and form are part of the stored format."""
+    found = _at(importlib.import_module(module), qualname)
+    for _ in range(depth):
+        found = found.__wrapped__
+    return found
+
+
+def plain(function: Any) -> Any:
+    """A function as itself: what a wrapper that must not travel unpickles as. Part of the stored format."""
+    return function
+
+
+def _depth_of(obj: FunctionType | type, module: str) -> int | None:
+    """How many wrappers hide an object under its own name: 0 for none; None if it isn't there at all."""
+    try:
+        found = _at(sys.modules[module], obj.__qualname__)
+    except (AttributeError, ImportError):  # a lazy module's
+        return None
+    for depth in range(_MOST_WRAPPERS):
+        if found is obj:
+            return depth
+        found = getattr(found, "__wrapped__", None)
+    return None
+
+
+def _at(module: ModuleType, qualname: str) -> Any:
+    found: Any = module
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return found
