@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,7 +60,6 @@ def try_look(handle: JobHandle[Any], store: Store) -> Look | KineticError | None
 def facts(look: Look, now: float) -> dict[str, Any]:
     """The JSON form of a job; docs/cli.md lists the keys, which stay as they are."""
     spec, state, phase = look.handle.spec, look.state, look.phase
-    progress = None if state.progress is None else asdict(state.progress)
     return {
         "job_id": spec.job_id,
         "status": str(phase.status),
@@ -76,12 +76,20 @@ def facts(look: Look, now: float) -> dict[str, Any]:
         "started_at": state.started_at,
         "ended_at": state.ended_at,
         "seconds": look.until(now),
-        "progress": progress,
+        "progress": _progress(state),
         "slices": list(state.slices),
         "hosts": [asdict(rank) for rank in phase.hosts],
         "warnings": list(phase.warnings),
         "owner": spec.owner,
     }
+
+
+def _progress(state: JobState) -> dict[str, Any] | None:
+    """Progress as JSON can hold it: a metric that is no finite number becomes a text, as in the store."""
+    if state.progress is None:
+        return None
+    metrics = {name: value if math.isfinite(value) else str(value) for name, value in state.progress.metrics.items()}
+    return {**asdict(state.progress), "metrics": metrics}
 
 
 def cells(look: Look, now: float) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
-import importlib.util
+import json
 import os
 import platform
 import resource
@@ -19,6 +19,7 @@ from pathlib import Path
 import psutil
 
 from kinetic_ray import config
+from kinetic_ray.errors import KineticError
 
 GIB = 1024**3
 _LONGEST_SOCKET_PATH = 103  # bytes that macOS allows; Linux has four more
@@ -221,7 +222,6 @@ def judge_folder(check: str, folder: Path, fix: str) -> Finding:
 
 def check_store() -> Finding:
     """The store can be read and is of a format that we know; a local one can be written."""
-    from kinetic_ray.errors import KineticError
     from kinetic_ray.store import open_store
 
     fix = "name another store with KINETIC_STORE"
@@ -244,6 +244,34 @@ def check_ray_variables(environ: Mapping[str, str] | None = None) -> Finding:
         return Finding("environment", "ok", "no RAY_* variables")
     fix = "jobs never join that cluster; unset them if you didn't mean to set them"
     return Finding("environment", "warn", f"set, and ignored by the embedded cluster: {', '.join(foreign)}", fix)
+
+
+def judge_socket_path(longest: Path) -> Finding:
+    """Whether the longest name of a unix socket fits into what the system allows."""
+    size = len(str(longest).encode())
+    if size > _LONGEST_SOCKET_PATH:
+        told = f"{longest} has {size} bytes, {_LONGEST_SOCKET_PATH} are allowed"
+        return Finding("socket paths", "fail", told, "this is a fault of kinetic: please report it")
+    return Finding("socket paths", "ok", f"at most {size} of {_LONGEST_SOCKET_PATH} bytes")
+
+
+def is_stale(folder: Path) -> bool:
+    """Whether a cluster's runtime folder has outlived its supervisor: nobody listens, and its process is gone."""
+    from kinetic_ray import wire
+
+    try:
+        wire.connect(folder / "sock", timeout=2).close()
+    except (OSError, KineticError):
+        return not psutil.pid_exists(_pid_in(folder / "info.json"))
+    return False
+
+
+def _pid_in(info: Path) -> int:
+    """The process that a folder names; -1, which no process has, where it names none."""
+    try:
+        return int(json.loads(info.read_text())["pid"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
 
 
 #: The checks that need nothing of the embedded cluster, in the order of the table.

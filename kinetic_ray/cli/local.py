@@ -1,0 +1,130 @@
+"""`kinetic local`: look at the embedded cluster, or stop it; it starts by itself when a job needs it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from kinetic_ray import config
+from kinetic_ray.backends.local.paths import runtime_of
+from kinetic_ray.cli.exits import ExitCode, Refusal
+from kinetic_ray.cli.output import json_option, print_json, print_table, say
+from kinetic_ray.errors import KineticError
+from kinetic_ray.ui.text import format_duration
+from kinetic_ray.wire import call
+
+_ANSWER_SECONDS = 30.0
+#: A stop answers when everything is gone: drivers have 30 s, then hosts and head end.
+_STOP_SECONDS = 180.0
+
+
+def ask(message: Mapping[str, Any], timeout: float = _ANSWER_SECONDS) -> dict[str, Any] | None:
+    """The supervisor's answer; None when none runs. Starts nothing.
+
+    Raises:
+        KineticError: It refused, or doesn't answer in time.
+    """
+    sock = runtime_of(config.home()).sock
+    try:
+        return call(sock, message, timeout)
+    except TimeoutError:
+        raise KineticError(f"the supervisor at {sock} does not answer within {timeout:g} s") from None
+    except OSError:  # nobody listens, or it ended while we asked
+        return None
+
+
+@click.group()
+def local() -> None:
+    """Look at the embedded cluster, or stop it.
+
+    It is a Ray cluster of your own on this machine, with simulated slices. The first job starts it, and it stops
+    when it has been idle for a while. It is kept apart by user, KINETIC_HOME and Python environment.
+    """
+
+
+@local.command()
+@click.option(
+    "--env", "as_env", is_flag=True, help="Print what the `ray` command needs: eval $(kinetic local status --env)."
+)
+@json_option
+def status(as_env: bool, as_json: bool) -> None:
+    """Say what runs. Exit code 1 if no embedded cluster does."""
+    if as_env:
+        _print_env(as_json=as_json)
+        return
+    answer = ask({"op": "status"})
+    if as_json:
+        print_json({"running": False} if answer is None else {"running": True, **_without_ok(answer)})
+    elif answer is None:
+        say(f"no embedded cluster runs for {config.home()}; the first job starts one")
+    else:
+        _print_status(answer)
+    if answer is None:
+        click.get_current_context().exit(ExitCode.NO)
+
+
+def _print_env(*, as_json: bool) -> None:
+    answer = ask({"op": "env"})
+    if answer is None:
+        raise Refusal("no embedded cluster runs, so the ray command has nothing to connect to", ExitCode.NO)
+    values = answer.get("env", _without_ok(answer))
+    if as_json:
+        print_json({"env": values})
+        return
+    for name, value in values.items():
+        click.echo(f"export {name}={shlex.quote(str(value))}")
+
+
+def _without_ok(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in answer.items() if key != "ok"}
+
+
+def _print_status(answer: Mapping[str, Any]) -> None:
+    up = answer.get("uptime")
+    facts = {
+        "supervisor": f"process {answer.get('pid')}" + (f", up {format_duration(up)}" if up is not None else ""),
+        "head": answer.get("head"),
+        "ray": answer.get("ray_address"),
+        "dashboard": answer.get("dashboard_url"),
+        "home": answer.get("home"),
+        "pool": answer.get("pool") or "any shape on demand",
+        "drivers": f"{len(answer.get('jobs', []))} jobs, {answer.get('max_drivers')} drivers at most",
+    }
+    for label, value in facts.items():
+        if value:
+            say(f"{label:>10}  {value}")
+    slices = answer.get("slices", [])
+    if slices:
+        say("")
+        rows = [(each["name"], each["accelerator"], each["state"], _hosts(each["hosts"])) for each in slices]
+        print_table(("slice", "accelerator", "state", "hosts"), rows, color=config.color())
+    if answer.get("jobs"):
+        say("")
+        driven = [(job["job_id"], job["state"], job["store"]) for job in answer["jobs"]]
+        print_table(("job", "state", "store"), driven, color=config.color())
+
+
+def _hosts(hosts: list[Mapping[str, Any]]) -> str:
+    up = sum(host.get("state") == "up" for host in hosts)
+    return f"{up} of {len(hosts)} up"
+
+
+@local.command()
+@click.option("--force", is_flag=True, help="Cancel the jobs that run.")
+@json_option
+def stop(force: bool, as_json: bool) -> None:
+    """Stop the embedded cluster, and wait until nothing of it is left.
+
+    Exit code 1 while jobs run, unless --force cancels them. Jobs, values and logs stay in the store.
+    """
+    try:
+        answer = ask({"op": "stop", "force": force}, _STOP_SECONDS)
+    except KineticError as error:
+        raise Refusal(str(error), ExitCode.TROUBLE if force else ExitCode.NO) from error
+    if as_json:
+        print_json({"stopped": answer is not None})
+    else:
+        say("no embedded cluster runs" if answer is None else "the embedded cluster has stopped")
