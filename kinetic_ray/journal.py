@@ -15,7 +15,7 @@ from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.records import dump_record, load_record
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, EventKind, JobState, JobStatus, Reason
-from kinetic_ray.errors import UsageError
+from kinetic_ray.errors import DataError, UsageError
 from kinetic_ray.store import Store
 
 #: Later states win where a crash left two index objects.
@@ -219,16 +219,19 @@ class DriverLog:
         self._lock = threading.Lock()
 
     def append(self, *events: Event) -> None:
-        """Appends events as one segment.
+        """Appends events as one segment; after a failure the same events can be appended again.
 
         Raises:
             Fenced: A newer driver has claimed the job.
+            DataError: Someone else has written to this epoch.
         """
         self.check()
-        keys = self.journal.keys
+        store, keys = self.journal.store, self.journal.keys
         with self._lock:
-            body = {"first": self._next, "events": [event.to_dict() for event in events]}
-            self.journal.store.create(keys.segment(self.epoch, self._next), dump_record("events", body))
+            key = keys.segment(self.epoch, self._next)
+            data = dump_record("events", {"first": self._next, "events": [event.to_dict() for event in events]})
+            if events and not store.create(key, data) and store.get(key) != data:
+                raise DataError(f"{key} holds other events than those of this driver: two drivers share an epoch")
             self._next += len(events)
 
     def check(self) -> None:

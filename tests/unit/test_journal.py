@@ -16,8 +16,8 @@ from kinetic_ray.core.names import make_id
 from kinetic_ray.core.outcome import Blob, Outcome
 from kinetic_ray.core.spec import Fingerprint, JobSpec
 from kinetic_ray.core.state import Event, EventKind, JobState, JobStatus, Reason, Stage
-from kinetic_ray.errors import UsageError
-from kinetic_ray.journal import Fenced, JobJournal, Segments, list_entries, pending_jobs
+from kinetic_ray.errors import DataError, UsageError
+from kinetic_ray.journal import DriverLog, Fenced, JobJournal, Segments, list_entries, pending_jobs
 from kinetic_ray.store import Store, open_store
 
 JOB = make_id("job", 0, bytes(10))
@@ -108,6 +108,19 @@ def test_a_replaced_driver_is_fenced(journal: JobJournal) -> None:
     assert (journal.state().message, journal.state().epoch) == ("new", 2)
 
 
+def test_no_event_is_lost_in_silence(journal: JobJournal) -> None:
+    log = journal.claim({})
+    log.append()
+    log.append(_event(EventKind.QUEUED, message="a"))
+    assert journal.state().message == "a"
+    again = DriverLog(journal, 1)  # as after a failure that came when the segment was there already
+    again.append(_event(EventKind.QUEUED, message="a"))
+    log.append(_event(EventKind.QUEUED, message="b"))
+    with pytest.raises(DataError, match="two drivers share an epoch"):
+        again.append(_event(EventKind.QUEUED, message="c"))
+    assert journal.state().message == "b"
+
+
 def test_close(journal: JobJournal) -> None:
     log = journal.claim({})
     state = journal.close(JobStatus.STOPPED, Reason.CANCELLED, "cancelled by ann", 5.0)
@@ -128,6 +141,26 @@ def test_cancel_is_asked_once(journal: JobJournal) -> None:
     assert journal.request_cancel({"by": "ann"})
     assert not journal.request_cancel({"by": "bob"})
     assert journal.cancel_requested()
+
+
+def test_the_index_follows_and_never_forgets_an_end(journal: JobJournal) -> None:
+    def states() -> list[str]:
+        return sorted(key.split("~")[1] for key in journal.store.list("index"))
+
+    journal.index(SPEC, JobStatus.RUNNING)
+    assert states() == ["RUNNING"]
+    journal.index(SPEC, JobStatus.PENDING)
+    assert states() == ["PENDING"]
+    journal.index(SPEC, JobStatus.FAILED)
+    assert states() == ["FAILED"]
+    journal.index(SPEC, JobStatus.RUNNING)  # by a driver that doesn't know yet that it was replaced
+    assert [entry.state for entry in list_entries(journal.store)] == ["FAILED"]
+
+
+def test_settling_waits_for_the_end(journal: JobJournal) -> None:
+    journal.settle()
+    assert journal.env(SPEC) == {"TOKEN": "secret"}
+    assert [entry.state for entry in list_entries(journal.store)] == ["PENDING"]
 
 
 def test_erase(journal: JobJournal) -> None:
