@@ -188,8 +188,8 @@ def _why(ticket: Ticket, before: Sequence[Ticket], leases: Sequence[Lease], pool
     elif ticket.accelerator == CPU:
         cpus, _ = _free(leases, pool)
         parts.append(f"first in the queue, {max(cpus, 0):g} of {pool.cpus:g} CPUs free")
-    elif ticket.kind in pool.slices:
-        parts.append(f"first in the queue, {len(_free_slices(ticket, leases, pool))} free")
+    else:
+        parts.append("first in the queue")
     holders = [lease.ticket.job_id for lease in leases if lease.ticket.kind == ticket.kind]
     if holders:
         parts.append(f"held by {_names(holders)}")

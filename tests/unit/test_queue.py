@@ -55,7 +55,7 @@ def test_who_is_granted(queue: list[Ticket], leases: list[Lease], there: Pool, g
 def test_the_reason_tells_position_and_holders() -> None:
     held = [Lease(tpu("job-x"), slices(V6E, 0))]
     waiting = decide([tpu("job-a", 2), tpu("job-b")], held, pool(2)).waiting
-    assert waiting["job-a"] == "waiting for 2 tpu-v6e-16 slices; first in the queue, 1 free; held by job-x"
+    assert waiting["job-a"] == "waiting for 2 tpu-v6e-16 slices; first in the queue; held by job-x"
     assert waiting["job-b"] == ("waiting for 1 tpu-v6e-16 slice; position 2 in the queue, behind job-a; held by job-x")
 
 

@@ -1,0 +1,117 @@
+"""The books of one attempt: what the ranks say becomes events, and one end. No Ray, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kinetic_ray.core.causes import Failure, cause_of, explain, failure_of
+from kinetic_ray.core.outcome import Outcome
+from kinetic_ray.core.policy import AttemptEnd
+from kinetic_ray.core.state import EventKind, Reason
+from kinetic_ray.runner.inbox import HostLost
+from kinetic_ray.runner.progress import Progress
+from kinetic_ray.runner.slices import Host
+
+Note = tuple[EventKind, dict[str, Any]]
+
+
+class AttemptBook:
+    """One gang start of all hosts.
+
+    Attributes:
+        number: From 1.
+        failures: Ranks that ended without a value by themselves, in order of arrival.
+        progress: The reports.
+    """
+
+    def __init__(self, number: int, hosts: Sequence[Host]) -> None:
+        self.number = number
+        self.failures: list[Failure] = []
+        self.progress = Progress(len(hosts))
+        self._hosts = {host.rank: host for host in hosts}
+        self._running = set(self._hosts)
+        self._stopped: set[int] = set()
+        self._phases: dict[int, str] = {}
+
+    @property
+    def running(self) -> frozenset[int]:
+        """Ranks that have not ended as far as is known."""
+        return frozenset(self._running)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all succeeded, or one failed."""
+        return not self._running or bool(self.failures)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether a look around can't change who is named any more."""
+        if not self.failures:
+            return False
+        cause = cause_of(self.failures)
+        return not cause.is_open or (not self._running and not cause.unsure)
+
+    def hear(self, rank: int, message: Mapping[str, Any], now: float) -> list[Note]:
+        """One message of a rank's agent."""
+        if rank not in self._running:
+            return []
+        match message["t"]:
+            case "phase":
+                self._phases[rank] = message["phase"]
+                return [(EventKind.RANK_PHASE, {"rank": rank, "phase": message["phase"]})]
+            case "report":
+                return [(EventKind.PROGRESSED, fields) for fields in self.progress.add(rank, message, now)]
+            case "ended":
+                return self._ended(rank, Outcome.from_dict(message["outcome"]), fenced=bool(message.get("fenced")))
+        return []
+
+    def lose_host(self, lost: HostLost) -> list[Note]:
+        """A host is gone, and with it its rank, whatever that rank may have said."""
+        rank = next((r for r, host in self._hosts.items() if host.node_id == lost.node_id), None)
+        if rank is None or (rank not in self._running and not self._is_unsure(rank)):
+            return []
+        self.failures = [f for f in self.failures if f.rank != rank or not f.unsure]
+        reason = Reason.PREEMPTED if lost.reason == "preempted" else Reason.NODE_LOST
+        return self._fail(self._failure(rank, reason, f"its host was lost ({lost.reason})"))
+
+    def lose_agent(self, rank: int, why: str, *, unsure: bool = True) -> list[Note]:
+        """The agent of a rank doesn't answer any more; while `unsure`, word of its host may still come."""
+        if rank not in self._running:
+            return []
+        return self._fail(self._failure(rank, Reason.PROCESS_DIED, f"its host agent is gone: {why}", unsure=unsure))
+
+    def end(self) -> AttemptEnd:
+        """The end, once :attr:`is_over`."""
+        if not self.failures:
+            return AttemptEnd(self.number, ok=True)
+        cause = cause_of(self.failures)
+        text = explain(cause, self.failures, self._stopped | self._running)
+        return AttemptEnd(self.number, ok=False, reason=cause.reason, message=text, rank=cause.rank)
+
+    def unsure(self) -> Iterable[Host]:
+        """Hosts whose agents are gone, while of the hosts themselves nothing is known."""
+        return [self._hosts[f.rank] for f in self.failures if f.unsure]
+
+    def _ended(self, rank: int, outcome: Outcome, *, fenced: bool) -> list[Note]:
+        if outcome.ok:
+            self._running.discard(rank)
+            return [(EventKind.RANK_ENDED, {"rank": rank, "ok": True})]
+        if fenced and outcome.reason == Reason.CANCELLED:  # it was well; an error of its own would stand there instead
+            self._running.discard(rank)
+            self._stopped.add(rank)
+            fields = {"rank": rank, "ok": False, "reason": str(Reason.CANCELLED), "message": "stopped with the others"}
+            return [(EventKind.RANK_ENDED, fields)]
+        return self._fail(failure_of(outcome, self._hosts[rank].where, len(self._hosts)))
+
+    def _fail(self, failure: Failure) -> list[Note]:
+        self._running.discard(failure.rank)
+        self.failures.append(failure)
+        fields = {"rank": failure.rank, "ok": False, "reason": str(failure.reason), "message": failure.message}
+        return [(EventKind.RANK_ENDED, fields)]
+
+    def _failure(self, rank: int, reason: Reason, message: str, *, unsure: bool = False) -> Failure:
+        return Failure(rank, reason, message, self._hosts[rank].where, self._phases.get(rank, ""), unsure=unsure)
+
+    def _is_unsure(self, rank: int) -> bool:
+        return any(f.rank == rank and f.unsure for f in self.failures)

@@ -1,0 +1,108 @@
+"""The driver's pen: a thread that writes events in batches, beats, and notices that a newer driver has the job."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kinetic_ray.core.state import Event, EventKind
+from kinetic_ray.errors import KineticError
+from kinetic_ray.journal import DriverLog, Fenced
+from kinetic_ray.runner.inbox import Inbox, Stop, StopAsked
+
+_BEAT = 2.0
+#: Progress may come in thousands a second; its segments come once in this time.
+_PROGRESS = 1.0
+#: Events whose readers can wait for a moment.
+_UNHURRIED = frozenset({EventKind.PROGRESSED})
+
+
+class Recorder:
+    """Writes to one epoch. While a segment is being written, what arrives meanwhile becomes the next one."""
+
+    def __init__(self, log: DriverLog, inbox: Inbox) -> None:
+        self._log = log
+        self._inbox = inbox
+        self._events: list[Event] = []
+        self._tasks: list[Callable[[], None]] = []
+        self._urgent = False
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="kinetic-recorder", daemon=True)
+        self._thread.start()
+
+    def add(self, kind: EventKind, **fields: Any) -> None:
+        """Notes an event; returns at once."""
+        with self._changed:
+            self._events.append(Event(kind, time.time(), fields))
+            if kind not in _UNHURRIED:
+                self._urgent = True
+                self._changed.notify()
+
+    def do(self, task: Callable[[], None]) -> None:
+        """Runs something else that touches the store, off the driver's own thread, after the events so far."""
+        with self._changed:
+            self._tasks.append(task)
+            self._urgent = True
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Writes what is left and stops; safe to repeat.
+
+        Raises:
+            Fenced: A newer driver has the job; what was noted since counts for nothing.
+            KineticError: The store took no more records.
+        """
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            self._write_until_closed()
+        except Fenced as exc:
+            self._give_up(exc, Stop.FENCED)
+        except (KineticError, OSError) as exc:
+            self._give_up(exc, Stop.BROKEN)
+
+    def _write_until_closed(self) -> None:
+        next_beat = next_progress = time.monotonic()
+        while True:
+            with self._changed:
+                due = min(next_beat, next_progress) if self._events else next_beat
+                self._changed.wait_for(self._is_due, timeout=max(0.0, due - time.monotonic()))
+                closing = self._closing
+                now = time.monotonic()
+                events, tasks = self._collect(closing or now >= next_progress)
+            if events:
+                self._log.append(*events)
+                next_progress = time.monotonic() + _PROGRESS
+            for task in tasks:
+                task()
+            if closing:
+                return
+            if now >= next_beat:
+                self._log.beat()
+                self._log.check()
+                next_beat = now + _BEAT
+
+    def _is_due(self) -> bool:
+        return self._urgent or self._closing
+
+    def _collect(self, all_of_them: bool) -> tuple[list[Event], list[Callable[[], None]]]:
+        if not (self._urgent or all_of_them):
+            return [], []
+        events, self._events = self._events, []
+        tasks, self._tasks = self._tasks, []
+        self._urgent = False
+        return events, tasks
+
+    def _give_up(self, failure: BaseException, stop: Stop) -> None:
+        self._failure = failure
+        self._inbox.put(StopAsked(stop, str(failure)))

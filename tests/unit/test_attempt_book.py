@@ -1,0 +1,152 @@
+"""What the ranks of an attempt say becomes events, and one end."""
+
+from typing import Any
+
+import pytest
+
+from kinetic_ray.core.outcome import Blob, ErrorInfo, Outcome
+from kinetic_ray.core.state import EventKind, Reason
+from kinetic_ray.runner.book import AttemptBook
+from kinetic_ray.runner.inbox import HostLost
+from kinetic_ray.runner.slices import Host
+
+HOSTS = tuple(Host(rank, 0, "tpu-v6e-16-0", rank, f"node-{rank}") for rank in range(4))
+WELL = Outcome(0, True, value=Blob("ab", 2))
+
+
+def ended(outcome: Outcome, *, fenced: bool = False) -> dict[str, Any]:
+    return {"t": "ended", "ok": outcome.ok, "fenced": fenced, "outcome": outcome.to_dict()}
+
+
+def ok(rank: int) -> dict[str, Any]:
+    return ended(Outcome(rank, True, value=Blob("ab", 2), exit_code=0))
+
+
+def raised(rank: int, message: str = "ValueError: bad batch") -> dict[str, Any]:
+    error = ErrorInfo("ValueError", "builtins", message, "Traceback ...")
+    return ended(Outcome(rank, False, "UserError", "call", message, error=error, exit_code=1))
+
+
+def peer_lost(rank: int) -> dict[str, Any]:
+    return ended(Outcome(rank, False, "PeerLost", "call", "JaxRuntimeError: Connection closed by peer", exit_code=1))
+
+
+def died(rank: int) -> dict[str, Any]:
+    return ended(Outcome(rank, False, "ProcessDied", "call", "the process was killed by SIGKILL", exit_code=-9))
+
+
+def stopped(rank: int) -> dict[str, Any]:
+    return ended(Outcome(rank, False, "Cancelled", "call", "stopped by the driver", exit_code=-9), fenced=True)
+
+
+def lost(rank: int, reason: str = "its process is gone") -> HostLost:
+    return HostLost(f"node-{rank}", "tpu-v6e-16-0", rank, reason)
+
+
+@pytest.fixture
+def book() -> AttemptBook:
+    return AttemptBook(1, HOSTS)
+
+
+def test_all_well(book: AttemptBook) -> None:
+    for rank in range(4):
+        assert not book.is_over
+        assert book.hear(rank, ok(rank), 0.0) == [(EventKind.RANK_ENDED, {"rank": rank, "ok": True})]
+    assert book.is_over
+    assert book.end().ok
+
+
+def test_the_first_failing_rank_ends_it_and_is_named(book: AttemptBook) -> None:
+    book.hear(0, ok(0), 0.0)
+    book.hear(2, {"t": "phase", "phase": "call", "at": 1.0}, 0.0)
+    book.hear(2, raised(2), 0.0)
+    assert book.is_over
+    assert book.is_clear
+    for rank in (1, 3):
+        book.hear(rank, stopped(rank), 0.0)
+    end = book.end()
+    assert (end.ok, end.reason, end.rank) == (False, Reason.USER_ERROR, 2)
+    assert end.message == ("rank 2 (host 2 of tpu-v6e-16-0): ValueError: bad batch\n  stopped with it: ranks 1, 3")
+
+
+def test_under_a_lost_peer_the_rank_that_died_is_the_cause(book: AttemptBook) -> None:
+    book.hear(0, peer_lost(0), 0.0)
+    assert book.is_over
+    assert not book.is_clear
+    book.hear(2, died(2), 0.0)
+    assert book.is_clear
+    end = book.end()
+    assert (end.reason, end.rank) == (Reason.PROCESS_DIED, 2)
+    assert end.message.splitlines()[1].startswith("  after it: rank 0 (host 0 of tpu-v6e-16-0): JaxRuntimeError")
+
+
+def test_only_lost_peers_is_clear_when_all_have_ended(book: AttemptBook) -> None:
+    for rank in range(3):
+        book.hear(rank, peer_lost(rank), 0.0)
+        assert not book.is_clear
+    book.hear(3, stopped(3), 0.0)
+    assert book.is_clear
+    assert (book.end().reason, book.end().rank) == (Reason.PEER_LOST, 0)
+
+
+def test_a_lost_host_beats_its_agent_and_what_followed(book: AttemptBook) -> None:
+    book.hear(1, peer_lost(1), 0.0)
+    book.lose_agent(3, "it died")
+    assert not book.is_clear
+    assert [host.rank for host in book.unsure()] == [3]
+    book.lose_host(lost(3))
+    assert book.is_clear
+    assert list(book.unsure()) == []
+    end = book.end()
+    assert (end.reason, end.rank) == (Reason.NODE_LOST, 3)
+    assert end.message.startswith("rank 3 (host 3 of tpu-v6e-16-0): its host was lost (its process is gone)")
+
+
+def test_a_preempted_host_is_told_apart(book: AttemptBook) -> None:
+    book.lose_host(lost(1, "preempted"))
+    assert book.end().reason is Reason.PREEMPTED
+
+
+def test_an_agent_that_is_gone_for_sure_needs_no_look(book: AttemptBook) -> None:
+    book.lose_agent(1, "TypeError: no such method", unsure=False)
+    assert book.is_clear
+    assert book.end().message.startswith("rank 1 (host 1 of tpu-v6e-16-0): its host agent is gone: TypeError")
+
+
+def test_another_slices_host_is_no_concern(book: AttemptBook) -> None:
+    assert book.lose_host(HostLost("node-of-another", "other", 0, "gone")) == []
+    assert not book.is_over
+
+
+def test_a_host_lost_after_its_rank_succeeded_changes_nothing(book: AttemptBook) -> None:
+    book.hear(1, ok(1), 0.0)
+    assert book.lose_host(lost(1)) == []
+    assert not book.is_over
+
+
+def test_what_comes_after_a_ranks_end_is_ignored(book: AttemptBook) -> None:
+    book.hear(1, ok(1), 0.0)
+    assert book.hear(1, raised(1), 0.0) == []
+    assert book.lose_agent(1, "it died") == []
+    assert not book.failures
+
+
+def test_a_user_error_told_before_the_fence_is_no_stop(book: AttemptBook) -> None:
+    book.hear(0, peer_lost(0), 0.0)
+    message = raised(2)
+    message["fenced"] = True
+    book.hear(2, message, 0.0)
+    assert (book.end().reason, book.end().rank) == (Reason.USER_ERROR, 2)
+
+
+def test_phases_and_progress_become_events(book: AttemptBook) -> None:
+    assert book.hear(1, {"t": "phase", "phase": "init", "at": 1.0}, 0.0) == [
+        (EventKind.RANK_PHASE, {"rank": 1, "phase": "init"})
+    ]
+    notes = [book.hear(rank, {"t": "report", "step": 5, "total": 9, "metrics": {"l": 1.0}}, 0.0) for rank in range(4)]
+    assert notes == [[], [], [], [(EventKind.PROGRESSED, {"step": 5, "total": 9, "metrics": {"l": 1.0}})]]
+
+
+def test_nothing_is_clear_while_nothing_failed(book: AttemptBook) -> None:
+    assert not book.is_clear
+    assert not book.is_over
