@@ -225,11 +225,11 @@ class JobHandle(Generic[R]):
             reporter.log(pump.read(state))
             reporter.show(state)
 
-        try:
-            with interruptible(self.job_id):
+        with interruptible(self.job_id):
+            try:
                 ended = self._ended(None, show)
-        finally:
-            reporter.close()
+            finally:  # before anything else is written where the display stands
+                reporter.close()
         return self._value(ended)
 
     def __await__(self) -> Generator[Any, None, R]:
@@ -240,7 +240,8 @@ class JobHandle(Generic[R]):
         import asyncio
 
         watch = Watch(self._journal, self._backend)
-        while not (state := await asyncio.to_thread(watch.look)).is_terminal:  # noqa: ASYNC110 - no event to await: another process ends the wait
+        # There is no event to wait for: another process ends the job.
+        while not (state := await asyncio.to_thread(watch.look)).is_terminal:  # noqa: ASYNC110
             await asyncio.sleep(watch.pause)
         return await asyncio.to_thread(self._value, Ended(self._journal, self.spec, state))
 
