@@ -1,0 +1,192 @@
+"""`kinetic local` and doctor's look at the embedded cluster, against a supervisor that only answers."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from kinetic_ray import wire
+from kinetic_ray.backends.local.paths import runtime_of
+from kinetic_ray.cli import doctor, findings
+from kinetic_ray.cli.main import root
+
+STATUS = {
+    "pid": 4242,
+    "version": "0.1",
+    "home": "/h",
+    "ray_address": "127.0.0.1:1",
+    "dashboard_url": "http://127.0.0.1:2",
+    "uptime": 75,
+    "head": "up",
+    "slices": [
+        {
+            "name": "tpu-v6e-8-0",
+            "accelerator": "tpu-v6e-8",
+            "state": "starting",
+            "hosts": [{"worker_id": 0, "node_id": "n", "pid": 1, "state": "up"}],
+        }
+    ],
+    "jobs": [{"job_id": "job-1", "state": "live", "store": "file:///s"}],
+    "stores": [],
+    "pool": None,
+    "max_drivers": 8,
+}
+
+
+class Supervisor:
+    """Answers every request by its `op`, and remembers the requests."""
+
+    def __init__(self, sock: Path) -> None:
+        self.answers: dict[str, Mapping[str, Any]] = {"status": {"ok": True, **STATUS}}
+        self.asked: list[dict[str, Any]] = []
+        sock.parent.mkdir(mode=0o700)
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(sock))
+        self._server.listen()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._server.accept()
+            with wire.Peer(connection) as peer:
+                request = peer.recv(5)
+                if request == {"op": "end"}:
+                    return
+                if request is not None:
+                    self.asked.append(request)
+                    peer.send(self.answers[request["op"]])
+
+    def end(self, sock: Path) -> None:
+        with wire.connect(sock) as peer:
+            peer.send({"op": "end"})
+        self._thread.join(5)
+        self._server.close()
+        sock.unlink()
+        sock.parent.rmdir()
+
+
+@pytest.fixture
+def supervisor(kinetic_home: Path) -> Iterator[Supervisor]:
+    sock = runtime_of(kinetic_home).sock
+    running = Supervisor(sock)
+    yield running
+    running.end(sock)
+
+
+def run(*args: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(root, args)
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_without_a_cluster_status_answers_no_and_starts_nothing(kinetic_home: Path) -> None:
+    code, out, _ = run("local", "status")
+    assert (code, "no embedded cluster runs" in out) == (1, True)
+    assert run("local", "status", "--json")[:2] == (1, '{"running": false}\n')
+    assert run("local", "status", "--env")[0] == 1
+    assert run("local", "stop")[0] == 0
+    assert json.loads(run("local", "stop", "--json")[1]) == {"stopped": False}
+    assert list(kinetic_home.iterdir()) == []
+    assert not runtime_of(kinetic_home).root.exists()
+
+
+def test_status_tells_slices_and_jobs(supervisor: Supervisor) -> None:
+    code, out, _ = run("local", "status")
+    assert code == 0
+    assert "process 4242, up 1 m 15 s" in out
+    assert "http://127.0.0.1:2" in out
+    assert ["tpu-v6e-8-0", "tpu-v6e-8", "starting", "1", "of", "1", "up"] in [line.split() for line in out.splitlines()]
+    assert ["job-1", "live", "file:///s"] in [line.split() for line in out.splitlines()]
+    assert json.loads(run("local", "status", "--json")[1]) == {"running": True, **STATUS}
+
+
+def test_env_can_be_evaluated_by_a_shell(supervisor: Supervisor) -> None:
+    values = {"RAY_ADDRESS": "127.0.0.1:1", "RAY_AUTH_TOKEN_PATH": "/a b/$(touch x)'token"}
+    supervisor.answers["env"] = {"ok": True, "env": values}
+    code, out, _ = run("local", "status", "--env")
+    assert code == 0
+    shown = subprocess.run(
+        ["bash", "-c", f'{out}printf "%s\\n" "$RAY_ADDRESS" "$RAY_AUTH_TOKEN_PATH"'], capture_output=True
+    )
+    assert shown.stdout.decode().splitlines() == list(values.values())
+    assert json.loads(run("local", "status", "--env", "--json")[1]) == {"env": values}
+
+
+def test_stop_is_refused_while_jobs_run_unless_forced(supervisor: Supervisor) -> None:
+    supervisor.answers["stop"] = {
+        "ok": False,
+        "error": "UsageError",
+        "message": "1 job runs: job-1; --force cancels it",
+    }
+    code, out, err = run("local", "stop")
+    assert (code, out, "job-1" in err) == (1, "", True)
+    supervisor.answers["stop"] = {"ok": True}
+    assert run("local", "stop", "--force")[0] == 0
+    assert [request.get("force") for request in supervisor.asked] == [False, True]
+
+
+@pytest.mark.parametrize(("head", "level"), [("up", "ok"), ("starting", "ok"), ("failed", "fail")])
+def test_doctor_sees_the_supervisor_and_its_head(supervisor: Supervisor, head: str, level: str) -> None:
+    supervisor.answers["status"] = {"ok": True, **STATUS, "head": head}
+    code, out, _ = run("doctor", "--json")
+    document = json.loads(out)
+    found = {finding["check"]: finding for finding in document["findings"]}
+    assert found["supervisor"]["level"] == level
+    assert "4242" in found["supervisor"]["message"]
+    assert found["runtime folders"]["level"] == "ok"
+    assert (code == 0) == document["ok"] == all(f["level"] != "fail" for f in document["findings"])
+
+
+def test_doctor_for_people_ends_with_the_ways_out(kinetic_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setenv("KINETIC_STORE", "/proc/nowhere")
+    code, out, _ = run("doctor")
+    assert code == 1
+    lines = [line.split() for line in out.splitlines()]
+    assert ["fail", "store"] in [words[:2] for words in lines]
+    assert "environment: " in out
+    assert "store: name another store with KINETIC_STORE" in out
+
+
+def test_a_killed_cluster_leaves_a_folder_that_doctor_names(
+    kinetic_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = runtime_of(kinetic_home).root
+    folder.mkdir(mode=0o700)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    try:
+        (folder / "info.json").write_text(json.dumps({"pid": gone.pid}))
+        assert findings.is_stale(folder)
+        found = {finding.check: finding for finding in doctor.embedded()}["runtime folders"]
+        assert (found.level, str(folder) in found.fix) == ("warn", True)
+        (folder / "info.json").write_text(json.dumps({"pid": os.getpid()}))
+        assert not findings.is_stale(folder)
+    finally:
+        (folder / "info.json").unlink()
+        folder.rmdir()
+
+
+def test_a_supervisor_that_hangs_is_a_failure_with_a_way_out(kinetic_home: Path) -> None:
+    sock = runtime_of(kinetic_home).sock
+    sock.parent.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(sock))
+        server.listen()
+        found = doctor.judge_supervisor(sock, timeout=0.1)
+    sock.unlink()
+    sock.parent.rmdir()
+    assert (found.level, "--force" in found.fix) == ("fail", True)
+
+
+def test_socket_paths_are_measured_in_bytes() -> None:
+    assert findings.judge_socket_path(Path("/" + "x" * 102)).level == "ok"
+    assert findings.judge_socket_path(Path("/" + "é" * 60)).level == "fail"
