@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from kinetic_ray.config import Target, resolve
@@ -80,7 +79,7 @@ def list_jobs(
     wanted = None if state is None else _status(state)
     oldest = None if since is None else _unix(since)
     target = resolve(store=store)
-    opened = _open_if_there(target, explicit=store is not None)
+    opened = _open_if_there(target)
     if opened is None:
         return []
     entries = (e for e in list_entries(opened) if oldest is None or id_unix_ms(e.job_id) >= oldest * 1000)
@@ -106,9 +105,10 @@ def _is_called(handle: JobHandle[Any], name: str | None) -> bool:
     return name is None or name in (handle.name, handle.func_name)
 
 
-def _open_if_there(target: Target, explicit: bool) -> Store | None:
+def _open_if_there(target: Target) -> Store | None:
     """The store, or None for a default one that nothing was ever stored in: no reason to complain or to make it."""
-    if not explicit and "://" not in target.store_url and not Path(target.store_url).exists():
+    default = target.home / "store"
+    if target.store_url == str(default) and not default.exists():
         return None
     return open_store(target.store_url, create=False)
 

@@ -152,7 +152,7 @@ class Ended:
     def _place(self, rank: int) -> str:
         host = self._rank(rank)
         where = f" ({host.slice_name}, worker {host.worker_id})" if host.slice_name else ""
-        return f"{self.spec.job_id}, rank {rank}{where}"
+        return f"rank {rank}{where}"
 
     def _rank(self, rank: int) -> RankState:
         return next((each for each in self.state.ranks if each.rank == rank), RankState(rank))

@@ -6,7 +6,7 @@ import importlib
 import io
 import sys
 from collections.abc import Callable
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -41,6 +41,9 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, ModuleType):
             return self._reduce_module(obj)
+        if isinstance(obj, CodeType):
+            _, parts = self.dispatch_table[CodeType](obj)
+            return code_from, (obj.co_filename, parts)
         if isinstance(obj, FunctionType | type):
             name = getattr(obj, "__module__", None)
             if isinstance(name, str) and name in sys.modules:
@@ -74,6 +77,11 @@ def unwrapped(module: str, qualname: str, depth: int) -> Any:
     for _ in range(depth):
         found = found.__wrapped__
     return found
+
+
+def code_from(file: str, parts: tuple[Any, ...]) -> CodeType:
+    """Code with the file that it was written in, for tracebacks; cloudpickle forgets it. Part of the stored format."""
+    return CodeType(*parts).replace(co_filename=file)
 
 
 def plain(function: Any) -> Any:

@@ -86,7 +86,7 @@ class Rank:
         if task.runtime == "jax":
             distributed.join(task)
         self._enter(RankPhase.LOAD)
-        function, args, kwargs = payload.load_call(call)
+        function, args, kwargs = payload.load_call(call, Path(task.work_dir) / "code")
         _pose_as_main(function)
         self._enter(RankPhase.CALL)
         return _call(function, args, kwargs)
