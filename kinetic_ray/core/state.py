@@ -216,7 +216,9 @@ def _attempt_started(state: JobState, event: Event) -> JobState:
         status=JobStatus.RUNNING,
         stage=Stage.ENV,
         attempt=event.fields["attempt"],
+        reason="",
         message="",
+        failed_rank=None,
         ranks=fresh,
         started_at=started,
     )
@@ -224,7 +226,7 @@ def _attempt_started(state: JobState, event: Event) -> JobState:
 
 def _rank_phase(state: JobState, event: Event) -> JobState:
     ranks = _with_rank(state.ranks, event.fields["rank"], phase=event.fields["phase"])
-    running = all(r.phase and r.phase not in BEFORE_CALL for r in ranks)
+    running = bool(ranks) and all(r.phase and r.phase not in BEFORE_CALL for r in ranks)
     return replace(state, ranks=ranks, stage=Stage.RUN if running else state.stage)
 
 
