@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from kinetic_ray.ui.text import sanitize
+from kinetic_ray.ui.text import RESET, sanitize
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_GREEN, _RED, _YELLOW, _CYAN = (f"\x1b[{code}m" for code in (32, 31, 33, 36))
 #: Colours of a job's status and of a finding's level.
-_COLORS = {
-    "RUNNING": "cyan",
-    "SUCCEEDED": "green",
-    "FAILED": "red",
-    "STOPPED": "yellow",
-    "ok": "green",
-    "warn": "yellow",
-    "fail": "red",
+_STYLES = {
+    "RUNNING": _CYAN,
+    "SUCCEEDED": _GREEN,
+    "FAILED": _RED,
+    "STOPPED": _YELLOW,
+    "ok": _GREEN,
+    "warn": _YELLOW,
+    "fail": _RED,
 }
 _GAP = "  "
 
@@ -49,7 +50,7 @@ def note(text: str) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, color: bool) -> None:
-    """Prints aligned columns, never cut: programs that read them get whole words.
+    """Prints aligned columns, never cut and never folded: what reads them, or copies an id, gets whole words.
 
     Args:
         headers: One title a column.
@@ -57,21 +58,17 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, color:
         color: Whether a terminal may be given colours.
     """
     clean = [[sanitize(cell, color=False).replace("\t", " ") for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        click.echo("\n".join(_aligned([[header.upper() for header in headers], *clean])))
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), header_style="bold")
-    for place, header in enumerate(headers):
-        table.add_column(header.upper(), no_wrap=place == 0, overflow="fold")
+    titles = [header.upper() for header in headers]
+    widths = [max(map(len, column)) for column in zip(titles, *clean, strict=True)]
+    click.echo(_row(titles, widths, {}))
+    styles = _STYLES if color and sys.stdout.isatty() else {}
     for row in clean:
-        table.add_row(*(Text(cell, _COLORS.get(cell, "")) for cell in row))
-    Console(no_color=not color, highlight=False).print(table)
+        click.echo(_row(row, widths, styles))
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [_GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+def _row(cells: Sequence[str], widths: Sequence[int], styles: Mapping[str, str]) -> str:
+    padded = [
+        f"{styles[cell]}{cell}{RESET}{' ' * (width - len(cell))}" if cell in styles else cell.ljust(width)
+        for cell, width in zip(cells, widths, strict=True)
+    ]
+    return _GAP.join(padded).rstrip()

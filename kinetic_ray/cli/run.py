@@ -25,8 +25,8 @@ class _Run(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            error.message += " The script's own arguments stand after '--'."
-            raise
+            told = f"{error.format_message()} The script's own arguments stand after '--'."
+            raise click.UsageError(told, ctx) from None
 
 
 @click.command(cls=_Run)
@@ -39,7 +39,11 @@ class _Run(click.Command):
 @click.option("--name", help="A name for the job.")
 @click.option("--tag", "tags", multiple=True, help="A tag for the job; may be repeated.")
 @click.option(
-    "--capture-env", multiple=True, metavar="NAME", help="Pass a variable on; may be repeated, PREFIX_* fits several."
+    "--capture-env",
+    "capture_env_vars",
+    multiple=True,
+    metavar="NAME",
+    help="Pass a variable on; may be repeated, PREFIX_* fits several.",
 )
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and return; the job goes on.")
 @json_option
@@ -61,7 +65,8 @@ def run(*, script: str, args: tuple[str, ...], detach: bool, as_json: bool, **gi
     if "accelerator" in options:
         _run_job(script, args, options, detach=detach, as_json=as_json)
         return
-    stray = [f"--{name.replace('_', '-').replace('tags', 'tag')}" for name in options]
+    flags = {param.name: param.opts[-1] for param in click.get_current_context().command.params}
+    stray = [flags[name] for name in options]
     stray += [flag for flag, is_given in (("--detach", detach), ("--json", as_json)) if is_given]
     if stray:
         raise click.UsageError(
