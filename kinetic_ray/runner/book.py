@@ -15,6 +15,8 @@ from kinetic_ray.runner.slices import Host
 
 Note = tuple[EventKind, dict[str, Any]]
 
+_LOSSES = {"NodeLost": "its host is gone", "SliceLost": "its host went with its slice, which had lost another"}
+
 
 class AttemptBook:
     """One gang start of all hosts.
@@ -72,8 +74,8 @@ class AttemptBook:
         if rank is None or (rank not in self._running and not self._is_unsure(rank)):
             return []
         self.failures = [f for f in self.failures if f.rank != rank or not f.unsure]
-        reason = Reason.PREEMPTED if lost.reason == "preempted" else Reason.NODE_LOST
-        return self._fail(self._failure(rank, reason, f"its host was lost ({lost.reason})"))
+        reason, words = reading_of(lost)
+        return self._fail(self._failure(rank, reason, words))
 
     def lose_agent(self, rank: int, why: str, *, unsure: bool = True) -> list[Note]:
         """The agent of a rank doesn't answer any more; while `unsure`, word of its host may still come."""
@@ -115,3 +117,10 @@ class AttemptBook:
 
     def _is_unsure(self, rank: int) -> bool:
         return any(f.rank == rank and f.unsure for f in self.failures)
+
+
+def reading_of(lost: HostLost) -> tuple[Reason, str]:
+    """What the loss of a host means for its rank: a reason, and words for people."""
+    if lost.reason == "Preempted":
+        return Reason.PREEMPTED, "its host was preempted"
+    return Reason.NODE_LOST, _LOSSES.get(lost.reason, f"its host was lost ({lost.reason})")

@@ -16,6 +16,7 @@ from kinetic_ray.core.policy import Action, AttemptEnd, FailurePolicy, decide
 from kinetic_ray.core.state import EventKind, JobStatus, Reason
 from kinetic_ray.errors import KineticError
 from kinetic_ray.journal import Fenced
+from kinetic_ray.runner.book import reading_of
 from kinetic_ray.runner.broker import find_broker
 from kinetic_ray.runner.gang import Gang
 from kinetic_ray.runner.inbox import HostLost, HostsGone, Inbox, Stop, StopAsked, Stopped, TimedOut
@@ -260,6 +261,6 @@ class Driver:
 
 
 def _lost_end(number: int, host: Host, lost: HostLost) -> AttemptEnd:
-    reason = Reason.PREEMPTED if lost.reason == "preempted" else Reason.NODE_LOST
-    text = f"rank {host.rank} ({host.where}): its host was lost ({lost.reason})"
+    reason, words = reading_of(lost)
+    text = f"rank {host.rank} ({host.where}): {words}"
     return AttemptEnd(number, ok=False, reason=reason, message=text, rank=host.rank)

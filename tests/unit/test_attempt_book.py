@@ -39,7 +39,7 @@ def stopped(rank: int) -> dict[str, Any]:
     return ended(Outcome(rank, False, "Cancelled", "call", "stopped by the driver", exit_code=-9), fenced=True)
 
 
-def lost(rank: int, reason: str = "its process is gone") -> HostLost:
+def lost(rank: int, reason: str = "NodeLost") -> HostLost:
     return HostLost(f"node-{rank}", "tpu-v6e-16-0", rank, reason)
 
 
@@ -99,11 +99,20 @@ def test_a_lost_host_beats_its_agent_and_what_followed(book: AttemptBook) -> Non
     assert list(book.unsure()) == []
     end = book.end()
     assert (end.reason, end.rank) == (Reason.NODE_LOST, 3)
-    assert end.message.startswith("rank 3 (host 3 of tpu-v6e-16-0): its host was lost (its process is gone)")
+    assert end.message.startswith("rank 3 (host 3 of tpu-v6e-16-0): its host is gone\n")
+
+
+def test_the_host_that_was_lost_first_is_named_before_the_rest_of_its_slice(book: AttemptBook) -> None:
+    book.lose_agent(0, "it died")
+    for rank, reason in ((2, "NodeLost"), (0, "SliceLost"), (1, "SliceLost")):
+        book.lose_host(lost(rank, reason))
+    lines = book.end().message.splitlines()
+    assert lines[0] == "rank 2 (host 2 of tpu-v6e-16-0): its host is gone"
+    assert lines[1].startswith("  after it: rank 0 (host 0 of tpu-v6e-16-0): its host went with its slice")
 
 
 def test_a_preempted_host_is_told_apart(book: AttemptBook) -> None:
-    book.lose_host(lost(1, "preempted"))
+    book.lose_host(lost(1, "Preempted"))
     assert book.end().reason is Reason.PREEMPTED
 
 
