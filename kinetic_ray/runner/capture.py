@@ -60,7 +60,7 @@ def reason_of(exc: BaseException, phase: RankPhase) -> Reason:
         return Reason.PEER_LOST
     if phase in BEFORE_CALL:
         return Reason.SETUP_ERROR
-    if isinstance(exc, MemoryError):
+    if isinstance(exc, MemoryError) or _is_device_full(exc):
         return Reason.OUT_OF_MEMORY
     if phase is RankPhase.STORE:
         return Reason.RESULT_ERROR
@@ -185,6 +185,10 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
 
 def _is_peer_loss(exc: BaseException) -> bool:
     return type(exc).__name__ in _RUNTIME_ERRORS and _PEER_LOST.search(_str(exc)) is not None
+
+
+def _is_device_full(exc: BaseException) -> bool:
+    return type(exc).__name__ in _RUNTIME_ERRORS and _str(exc).startswith("RESOURCE_EXHAUSTED")
 
 
 def _user_frames(frames: TracebackType | None) -> TracebackType | None:

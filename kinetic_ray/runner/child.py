@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import importlib
 import io
 import os
@@ -54,6 +55,7 @@ class Rank:
         self._link = link
         self._keys = JobKeys(task.job_id)
         self._phase = RankPhase.FETCH
+        self._root = Path(task.work_dir) / "code"
         self._reporter = session.Reporter(link.send)
 
     def run(self) -> int:
@@ -86,15 +88,14 @@ class Rank:
         if task.runtime == "jax":
             distributed.join(task)
         self._enter(RankPhase.LOAD)
-        function, args, kwargs = payload.load_call(call, Path(task.work_dir) / "code")
+        function, args, kwargs = payload.load_call(call, self._root)
         _pose_as_main(function)
         self._enter(RankPhase.CALL)
         return _call(function, args, kwargs)
 
     def _settle_in(self, archive: bytes | None) -> None:
         """The working folder, `sys.path`, the variables and the session, as user code will find them."""
-        task = self._task
-        root = Path(task.work_dir) / "code"
+        task, root = self._task, self._root
         root.mkdir(parents=True, exist_ok=True)
         cwd = root
         if archive is not None and task.bundle is not None:
@@ -209,10 +210,13 @@ def _pose_as_main(function: Callable[..., object]) -> None:
 
     Without a function from `__main__` it is an empty module: never the zygote, which started this process.
     """
+    while isinstance(function, functools.partial | types.MethodType):
+        function = function.func if isinstance(function, functools.partial) else function.__func__
     main = types.ModuleType("__main__")
-    if getattr(function, "__module__", None) == "__main__":
-        names = getattr(function, "__globals__", {})
-        main.__dict__.update({name: value for name, value in names.items() if not name.startswith("__")})
+    names = getattr(function, "__globals__", {})
+    if names.get("__name__") == "__main__":
+        kept = {name: value for name, value in names.items() if not name.startswith("__") or name == "__file__"}
+        main.__dict__.update(kept)
     sys.modules["__main__"] = main
 
 

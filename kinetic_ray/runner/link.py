@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kinetic_ray.errors import ConfigError
 from kinetic_ray.runner.lines import Lines
-from kinetic_ray.runner.process import kill_quietly
+from kinetic_ray.runner.process import kill_group_quietly, kill_quietly
 from kinetic_ray.runner.task import HostPlan
 
 _START_TIMEOUT = 300.0
@@ -25,7 +25,7 @@ _STOP_TIMEOUT = 10.0
 #: Of Ray's many variables in a worker, those that user code needs to join the same cluster.
 _RAY_KEPT = frozenset({"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_TMPDIR", "RAY_USAGE_STATS_ENABLED"})
 #: What Ray sets inside a worker for the worker's own good.
-_RAY_SET = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT"})
+_RAY_SET = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "SPT_NOENV"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,8 @@ class ZygoteLink:
         self._starting = threading.Lock()
         self._gone = False
         with theirs:
-            self._process = _execute(plan, theirs.fileno(), scratch)
-        self.pid = self._process.pid
-        self.forks = self._await_ready()
+            _execute(plan, theirs.fileno(), scratch)
+        self.pid, self.forks = self._await_ready()
         self._listener = threading.Thread(target=self._listen, name="kinetic-zygote", daemon=True)
         self._listener.start()
 
@@ -97,22 +96,20 @@ class ZygoteLink:
             self._lines.send({"op": "kill", "pid": child.pid})
             child.ended.result(_STOP_TIMEOUT)
         except (OSError, TimeoutError):
-            self._process.kill()
+            kill_quietly(self.pid)
             child.ended.result()
 
     def close(self) -> None:
         """Ends the zygote and its child; returns when they are gone."""
         with contextlib.suppress(OSError):  # it is gone already
             self._socket.shutdown(socket.SHUT_WR)
-        try:
-            self._process.wait(_STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._listener.join()
+        self._listener.join(_STOP_TIMEOUT)  # it ends with the zygote
+        if self._listener.is_alive():
+            kill_quietly(self.pid)
+            self._listener.join()
         self._lines.close()
 
-    def _await_ready(self) -> bool:
+    def _await_ready(self) -> tuple[int, bool]:
         self._socket.settimeout(_START_TIMEOUT)
         problem = "its process ended before it was ready; the lines above tell why"
         try:
@@ -121,9 +118,7 @@ class ZygoteLink:
             answer, problem = None, f"it was not ready after {_START_TIMEOUT:g} s"
         if answer is not None and answer["ready"]:
             self._socket.settimeout(None)
-            return bool(answer["forks"])
-        self._process.kill()
-        self._process.wait()
+            return int(answer["pid"]), bool(answer["forks"])
         self._lines.close()
         if answer is not None:
             problem = answer["error"]
@@ -145,7 +140,7 @@ class ZygoteLink:
         self._lose_all()
 
     def _lose_all(self) -> None:
-        """The zygote is gone, and its children die with it: by the kernel's hand on Linux, else by ours."""
+        """The zygote is gone, and cannot end what its child has started: what shares the child's session, we can."""
         with self._lock:
             self._gone = True
             lost, self._children = list(self._children.values()), {}
@@ -153,15 +148,16 @@ class ZygoteLink:
         if answer is not None:
             answer.set_exception(ConnectionError(f"the zygote (pid {self.pid}) is gone"))
         for child in lost:
-            if sys.platform != "linux":
-                kill_quietly(child.pid)
+            kill_group_quietly(child.pid)
             child.ended.set_result(None)
 
 
-def _execute(plan: HostPlan, fd: int, scratch: Path) -> subprocess.Popen[bytes]:
+def _execute(plan: HostPlan, fd: int, scratch: Path) -> None:
+    """Starts the zygote's interpreter, which leaves us at once: it must be nobody's child."""
     command = [sys.executable, "-P", "-m", "kinetic_ray.runner.zygote", str(fd), plan.runtime, str(scratch)]
-    return subprocess.Popen(
+    subprocess.run(
         command,
+        check=False,
         stdin=subprocess.DEVNULL,
         pass_fds=(fd,),
         start_new_session=True,
@@ -183,8 +179,8 @@ def zygote_env(inherited: Mapping[str, str], plan: HostPlan, at_start: Mapping[s
         '--xla_force_host_platform_device_count=4'
     """
     env = {name: value for name, value in inherited.items() if _is_the_hosts(name, at_start)}
-    env["PYTHONPATH"] = _with_our_folder(env.get("PYTHONPATH", ""))
     env.update(plan.env_vars)
+    env["PYTHONPATH"] = _with_our_folder(env.get("PYTHONPATH", ""))
     env.setdefault("KERAS_BACKEND", "jax")
     if plan.runtime == "jax":
         env.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would make the fork unsafe

@@ -60,6 +60,14 @@ def kill_quietly(pid: int) -> None:
         return
 
 
+def kill_group_quietly(pgid: int) -> None:
+    """SIGKILL to a process group that may be empty by now."""
+    try:
+        os.killpg(pgid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # macOS says EPERM for a group of zombies
+        return
+
+
 def _prctl(option: int, value: int) -> None:
     if sys.platform != "linux":
         return

@@ -8,11 +8,13 @@ socket FD. It never initialises a device, and it is single-threaded whenever it 
     {"op": "kill", "pid": n}: the same end, code -9
 
 It adopts the orphans of its child and ends them with it; one child lives at a time, so whatever is left is its.
-The end of the socket is the end of the agent: the zygote then kills what it started, removes SCRATCH and exits.
+The end of the socket is the end of the agent: the zygote then kills what it started, removes SCRATCH and exits. For
+that it must outlive the agent by a moment, so it is nobody's child: a Ray worker kills its children when told to end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -26,7 +28,6 @@ from typing import Any, NoReturn
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.process import (
     adopt_orphans,
-    die_with_parent,
     fork_is_safe,
     kill_descendants,
     kill_quietly,
@@ -36,11 +37,11 @@ from kinetic_ray.runner.process import (
 #: What every child imports, that which it does so late included.
 _OUR_MODULES = ("kinetic_ray.runner.child", "kinetic_ray.store.folder", "cloudpickle")
 
-#: What a runtime's children would import first. Nothing here may start a thread or touch a device.
-RUNTIME_MODULES = {
-    "plain": (),
-    "jax": ("jax", "jax.numpy", "numpy", "jax.experimental.multihost_utils", "jax.experimental.shard_map"),
-}
+#: What the children of a runtime need. Nothing here may start a thread or touch a device.
+RUNTIME_MODULES = {"plain": (), "jax": ("jax", "jax.numpy")}
+
+#: What they would import while they compile for the first time; other versions may not have it.
+_WARM_MODULES = {"plain": (), "jax": ("jax.experimental.multihost_utils", "jaxlib.mlir.dialects.mhlo")}
 
 
 class Zygote:
@@ -50,8 +51,8 @@ class Zygote:
         self._link = Lines(link)
         self._socket = link
         self._scratch = scratch
-        self._parent = os.getppid()
         self._wake, self._waker = os.pipe()
+        self._told_to_end = False
         self._child: int | None = None
         self._forks = fork_is_safe()
 
@@ -73,22 +74,21 @@ class Zygote:
         if self._wake in ready:
             os.read(self._wake, 4096)
             self._reap()
-            if os.getppid() != self._parent:
+            if self._told_to_end:
                 return False
         return self._socket not in ready or self._serve()
 
     def _arm(self) -> None:
-        """Signals only wake the loop, which then looks for itself.
-
-        SIGTERM comes when the thread that started us ends, which needn't be the end of the agent.
-        """
+        """Signals only wake the loop, which then looks for itself."""
         os.set_blocking(self._waker, False)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        for signum in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(signum, lambda *_: None)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._end_soon)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         adopt_orphans()
-        die_with_parent(signal.SIGTERM)
+
+    def _end_soon(self, *_: object) -> None:
+        self._told_to_end = True
 
     def _serve(self) -> bool:
         request = self._link.receive()
@@ -182,10 +182,15 @@ def import_runtime(runtime: str) -> None:
     """Imports what the children of a runtime need, ours included."""
     for name in (*_OUR_MODULES, *RUNTIME_MODULES[runtime]):
         importlib.import_module(name)
+    for name in _WARM_MODULES[runtime]:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def main(argv: list[str]) -> None:
     """The process's life."""
+    if os.fork():
+        os._exit(0)  # see the module's last sentence
     link = socket.socket(fileno=int(argv[0]))
     os.set_inheritable(link.fileno(), False)
     try:

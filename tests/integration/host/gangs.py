@@ -33,7 +33,7 @@ class Gang:
         self.attempt += 1
         port = self.agents[0].free_port()
         self.coordinator = f"127.0.0.1:{port}" if len(self.agents) > 1 else ""
-        self.call = self.store.put_blob(payload.dump_call(function, args, {}))
+        self.call = task.pop("payload", None) or self.store.put_blob(payload.dump_call(function, args, {}))
         self.options = task
         return self.start_ranks(range(len(self.agents)) if ranks is None else ranks)
 

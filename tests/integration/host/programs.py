@@ -87,6 +87,20 @@ def fail_on(victim: int) -> float:
     return 0.0
 
 
+def fail_late_on(victim: int) -> float:
+    """The victim fails when all others have returned and wait for it at the end."""
+    import jax
+
+    everyone_else = [f"back-{other}" for other in range(jax.process_count()) if other != victim]
+    client = jax._src.distributed.global_state.client
+    if rank() == victim:
+        for key in everyone_else:
+            client.blocking_key_value_get(key, 60_000)
+        raise KeywordOnly(code=victim)
+    client.key_value_set(f"back-{rank()}", "yes")
+    return 1.0
+
+
 def leave_daemon(path: str, then: str) -> str:
     """Starts a grandchild with a session of its own whose parent has gone; writes its pid and goes on as told."""
     reading, writing = os.pipe()

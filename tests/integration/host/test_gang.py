@@ -6,8 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from kinetic_ray.core.outcome import Outcome
+from kinetic_ray.journal import JobJournal
+from kinetic_ray.runner.task import Limits
+from kinetic_ray.store import Store
 from tests.integration.host import programs
-from tests.integration.host.gangs import Gang, alive
+from tests.integration.host.gangs import JOB_ID, Gang, alive
 from tests.waiting import wait_until
 
 MakeGang = Callable[..., Gang]
@@ -43,8 +46,6 @@ def test_followers_wait_for_a_late_coordinator(gang_of: MakeGang) -> None:
 
 
 def test_a_follower_without_coordinator_gives_up_in_time(gang_of: MakeGang) -> None:
-    from kinetic_ray.runner.task import Limits
-
     gang = gang_of(2, 1)
     gang.start(programs.all_reduce, ranks=[1], limits=Limits(initialize=1))
     outcome = Outcome.from_dict(gang.messages(1)[-1]["outcome"])
@@ -92,9 +93,20 @@ def test_an_exception_on_one_rank_is_the_users_and_others_lose_a_peer(gang_of: M
 
 def test_a_lost_peer_is_told_apart_from_a_users_error(gang_of: MakeGang) -> None:
     gang = gang_of(2, 2)
-    gang.start(programs.die_on, 1)
+    gang.start(programs.die_on, 1, limits=Limits(heartbeat=3))
     survivor = Outcome.from_dict(gang.messages(0)[-1]["outcome"])
     assert survivor.reason == "PeerLost", survivor
+
+
+def test_a_rank_that_has_returned_is_no_success_while_a_peer_fails(gang_of: MakeGang, store: Store) -> None:
+    gang = gang_of(2, 1)
+    gang.start(programs.fail_late_on, 1, limits=Limits(heartbeat=3))
+    early, late = gang.outcomes()
+    assert (late.reason, late.phase) == ("UserError", "call")
+    assert (early.ok, early.reason, early.phase) == (False, "PeerLost", "finish"), early
+    published = JobJournal(store, JOB_ID).outcome(1, 1, 0)
+    assert published is not None
+    assert not published.ok
 
 
 def _first_to_end(gang: Gang) -> Outcome:
