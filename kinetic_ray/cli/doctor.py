@@ -54,7 +54,7 @@ def judge_supervisor(sock: Path, timeout: float = 10.0) -> Finding:
     """Whether the supervisor, if one runs, answers and has its head up."""
     log = sock.with_name("supervisor.log")
     try:
-        answer = ask({"op": "status"}, timeout)
+        answer = ask("status", timeout)
     except KineticError as error:
         fix = f"see {log}; kinetic local stop --force ends it"
         return Finding("supervisor", "fail", str(error), fix)

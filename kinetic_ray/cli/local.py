@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from kinetic_ray import config
+from kinetic_ray.backends.local import client
 from kinetic_ray.backends.local.paths import runtime_of
 from kinetic_ray.cli.exits import ExitCode, Refusal
 from kinetic_ray.cli.output import json_option, print_json, print_table, say
-from kinetic_ray.errors import KineticError
+from kinetic_ray.errors import KineticError, UsageError
 from kinetic_ray.ui.text import format_duration
-from kinetic_ray.wire import call
 
 _ANSWER_SECONDS = 30.0
-#: A stop answers when everything is gone: drivers have 30 s, then hosts and head end.
-_STOP_SECONDS = 180.0
 
 
-def ask(message: Mapping[str, Any], timeout: float = _ANSWER_SECONDS) -> dict[str, Any] | None:
+def ask(op: str, timeout: float = _ANSWER_SECONDS) -> dict[str, Any] | None:
     """The supervisor's answer; None when none runs. Starts nothing.
 
     Raises:
         KineticError: It refused, or doesn't answer in time.
     """
-    sock = runtime_of(config.home()).sock
+    with _answering():
+        return client.ask(config.home(), {"op": op}, timeout)
+
+
+@contextmanager
+def _answering() -> Iterator[None]:
     try:
-        return call(sock, message, timeout)
-    except TimeoutError:
-        raise KineticError(f"the supervisor at {sock} does not answer within {timeout:g} s") from None
-    except OSError:  # nobody listens, or it ended while we asked
-        return None
+        yield
+    except OSError as error:  # TimeoutError is one
+        sock = runtime_of(config.home()).sock
+        raise KineticError(f"the supervisor at {sock} does not answer: {str(error) or 'no reason given'}") from error
 
 
 @click.group()
@@ -55,7 +58,7 @@ def status(as_env: bool, as_json: bool) -> None:
     if as_env:
         _print_env(as_json=as_json)
         return
-    answer = ask({"op": "status"})
+    answer = ask("status")
     if as_json:
         print_json({"running": False} if answer is None else {"running": True, **_without_ok(answer)})
     elif answer is None:
@@ -67,14 +70,13 @@ def status(as_env: bool, as_json: bool) -> None:
 
 
 def _print_env(*, as_json: bool) -> None:
-    answer = ask({"op": "env"})
+    answer = ask("env")
     if answer is None:
         raise Refusal("no embedded cluster runs, so the ray command has nothing to connect to", ExitCode.NO)
-    values = answer.get("env", _without_ok(answer))
     if as_json:
-        print_json({"env": values})
+        print_json({"env": answer["env"]})
         return
-    for name, value in values.items():
+    for name, value in answer["env"].items():
         click.echo(f"export {name}={shlex.quote(str(value))}")
 
 
@@ -121,10 +123,11 @@ def stop(force: bool, as_json: bool) -> None:
     Exit code 1 while jobs run, unless --force cancels them. Jobs, values and logs stay in the store.
     """
     try:
-        answer = ask({"op": "stop", "force": force}, _STOP_SECONDS)
-    except KineticError as error:
-        raise Refusal(str(error), ExitCode.TROUBLE if force else ExitCode.NO) from error
+        with _answering():
+            stopped = client.stop(config.home(), force)
+    except UsageError as error:
+        raise Refusal(str(error), ExitCode.NO) from error
     if as_json:
-        print_json({"stopped": answer is not None})
+        print_json({"stopped": stopped})
     else:
-        say("no embedded cluster runs" if answer is None else "the embedded cluster has stopped")
+        say("the embedded cluster has stopped" if stopped else "no embedded cluster runs")

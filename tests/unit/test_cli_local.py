@@ -128,9 +128,10 @@ def test_stop_is_refused_while_jobs_run_unless_forced(supervisor: Supervisor) ->
     }
     code, out, err = run("local", "stop")
     assert (code, out, "job-1" in err) == (1, "", True)
-    supervisor.answers["stop"] = {"ok": True}
+    supervisor.answers["stop"] = {"ok": True, "pid": 4242}
+    supervisor.answers["hello"] = {"ok": True, "pid": 4243, "stopping": False, "pool": None}  # the next one, already
     assert run("local", "stop", "--force")[0] == 0
-    assert [request.get("force") for request in supervisor.asked] == [False, True]
+    assert [request["force"] for request in supervisor.asked if request["op"] == "stop"] == [False, True]
 
 
 @pytest.mark.parametrize(("head", "level"), [("up", "ok"), ("starting", "ok"), ("failed", "fail")])
