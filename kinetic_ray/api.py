@@ -13,6 +13,7 @@ from kinetic_ray.errors import UsageError
 from kinetic_ray.jobs import JobHandle
 from kinetic_ray.jobs.submitting import Call, submit
 from kinetic_ray.options import OptionKwargs, check_options, copy_given
+from kinetic_ray.payload import run_script
 from kinetic_ray.payload.pickling import plain
 
 P = ParamSpec("P")
@@ -211,7 +212,7 @@ def submit_script(path: str, argv: list[str], **options: Unpack[OptionKwargs]) -
     if not script.is_file():
         raise UsageError(f"{path}: no such script")
     checked = check_options({"accelerator": REMOTE_DEFAULT, **options})
-    return submit(Call.of_script(script, argv), checked)
+    return submit(Call(run_script, (list(argv),), {}, script.name, script), checked)
 
 
 def _decorate(function: Any, options: dict[str, Any], *, default: str, calls_run: bool) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import sysconfig
 import tempfile
@@ -16,7 +17,7 @@ from kinetic_ray import config
 from kinetic_ray.bundle.archive import pack
 from kinetic_ray.bundle.origins import Origin, Source, file_of, is_installed, origin_of
 from kinetic_ray.bundle.rules import by_default
-from kinetic_ray.bundle.tree import Entry, Kind, scan
+from kinetic_ray.bundle.tree import Entry, file_entry, scan
 from kinetic_ray.errors import ConfigError
 
 _LOG = logging.getLogger("kinetic_ray")
@@ -50,12 +51,14 @@ class Project:
         cwd: The client's working folder.
         main_file: The script that was started; None for a notebook or an interpreter's prompt.
         avoid: Folders that are never sent: the store, KINETIC_HOME.
+        script: A script that is to be run on the hosts, if that is what the call is for.
     """
 
     root: Path | None
     cwd: Path
     main_file: Path | None = None
     avoid: tuple[Path, ...] = ()
+    script: Path | None = None
 
     @property
     def main_name(self) -> str | None:
@@ -69,6 +72,13 @@ class Project:
         """The working folder in the bundle; the root where the client's lies elsewhere."""
         inside = self.root is not None and self.cwd.is_relative_to(self.root)
         return self.cwd.relative_to(self.root).as_posix() if self.root and inside else "."
+
+    def script_path(self) -> str:
+        """The script as a host finds it: from the working folder."""
+        assert self.script is not None
+        if self.root is None:
+            return self.script.name
+        return os.path.relpath(self.script, self.root / self.relative_cwd)
 
     def goes_by_value(self, module: str) -> bool:
         """Whether a loaded module can't be imported on a host, so that what it defines has to travel in the payload."""
@@ -97,7 +107,7 @@ class Project:
 
     def _inside(self) -> list[Entry]:
         if self.root is None:
-            return []
+            return [] if self.script is None else [file_entry(self.script, self.script.name)]
         files = [file_of(module) for module in [*sys.modules.values()]]
         loaded = {file for file in files if file is not None and self._holds(file)}
         return scan(self.root, avoid=self.avoid, wanted=sorted(loaded), limit=config.bundle_limit())
@@ -112,7 +122,7 @@ class Project:
         for name, top in tops.items():
             _LOG.info("%s is sent as well: the call refers to it, and it lies outside of the project", top)
             if top.is_file():
-                yield Entry(f"{OUTSIDE}/{name}", top, Kind.FILE, top.stat().st_size)
+                yield file_entry(top, f"{OUTSIDE}/{name}")
                 continue
             for entry in scan(top, avoid=self.avoid, limit=config.bundle_limit()):
                 yield replace(entry, name=f"{OUTSIDE}/{name}/{entry.name}")
@@ -144,12 +154,12 @@ class Project:
         return not any(by_default(folder, folder=True) for folder in folders)
 
 
-def find_project(function: Callable[..., Any], start: Path | None = None, *, avoid: Iterable[Path] = ()) -> Project:
+def find_project(function: Callable[..., Any], script: Path | None = None, *, avoid: Iterable[Path] = ()) -> Project:
     """The project of a function.
 
     Args:
         function: Its module decides; the started script stands in for a function of Python's or of a package.
-        start: A script to begin at instead.
+        script: A script that the function is to run, which decides instead.
         avoid: Folders that are never sent.
 
     Raises:
@@ -157,10 +167,10 @@ def find_project(function: Callable[..., Any], start: Path | None = None, *, avo
     """
     cwd = Path.cwd().resolve()
     main_file = file_of(sys.modules.get("__main__"))
-    begin, folder = (start.resolve().parent,) * 2 if start else _start_of(function, main_file, cwd)
+    begin, folder = (script.resolve().parent,) * 2 if script else _start_of(function, main_file, cwd)
     given = config.setting("package_root")
     root = _checked_root(Path(given), begin) if given else find_root(begin, folder)
-    return Project(root, cwd, main_file, tuple(path.resolve() for path in avoid))
+    return Project(root, cwd, main_file, tuple(path.resolve() for path in avoid), script)
 
 
 def find_root(begin: Path, folder: Path | None = None) -> Path | None:

@@ -72,6 +72,12 @@ def scan(root: Path, *, avoid: Collection[Path] = (), wanted: Collection[Path] =
     return entries
 
 
+def file_entry(path: Path, name: str, status: os.stat_result | None = None) -> Entry:
+    """A file as an entry of that name."""
+    status = status or path.stat()
+    return Entry(name, path, Kind.FILE, status.st_size, bool(status.st_mode & stat.S_IXUSR))
+
+
 class _Walk:
     def __init__(self, root: Path, avoid: frozenset[Path]) -> None:
         self._root = root
@@ -96,7 +102,7 @@ class _Walk:
             elif stat.S_ISLNK(mode.st_mode):
                 yield from self._link(path, name)
             elif stat.S_ISREG(mode.st_mode):
-                yield Entry(name, path, Kind.FILE, mode.st_size, bool(mode.st_mode & stat.S_IXUSR))
+                yield file_entry(path, name, mode)
 
     def wanted(self, path: Path) -> Entry | None:
         """The entry of a loaded module's file, unless it is third-party's, a secret, or left out by the user."""
@@ -107,9 +113,7 @@ class _Walk:
             return None
         if any(avoided in path.parents for avoided in self._avoid) or self._unwanted([*parents[::-1], path]):
             return None
-        mode = path.stat()
-        name = path.relative_to(self._root).as_posix()
-        return Entry(name, path, Kind.FILE, mode.st_size, bool(mode.st_mode & stat.S_IXUSR))
+        return file_entry(path, path.relative_to(self._root).as_posix())
 
     def _unwanted(self, chain: list[Path]) -> bool:
         """Whether a .kineticignore names a file or one of its folders."""

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from kinetic_ray import config
 from kinetic_ray.backends.base import Backend, Need, load_backend
-from kinetic_ray.bundle import Bundle, find_project, find_root
+from kinetic_ray.bundle import Bundle, find_project
 from kinetic_ray.config import Target
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.spec import BundleRef, Fingerprint, JobSpec
@@ -22,7 +22,7 @@ from kinetic_ray.errors import KineticError, SubmissionError, UsageError
 from kinetic_ray.jobs.handle import JobHandle
 from kinetic_ray.journal import JobJournal, new_env_id
 from kinetic_ray.options import Options, capture
-from kinetic_ray.payload import Payload, pack_call, run_script
+from kinetic_ray.payload import Payload, pack_call
 from kinetic_ray.store import Store, open_store
 from kinetic_ray.version import __version__
 
@@ -36,23 +36,14 @@ class Call:
         args: Its arguments.
         kwargs: Its keyword arguments.
         name: The function's name, for people.
-        start: Where the search for the project begins; None = from the function.
+        script: A script that the function is to run, absolute; its path on the host becomes the first argument.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     name: str
-    start: Path | None = None
-
-    @staticmethod
-    def of_script(script: Path, argv: Sequence[str]) -> Call:
-        """The call that runs a script, given as an absolute path, as `__main__`."""
-        here = Path.cwd().resolve()
-        root = find_root(script.parent)
-        # The same path from the working folder here and there; the root stands in for a folder that isn't sent.
-        begin = here if root is not None and here.is_relative_to(root) else root or script.parent
-        return Call(run_script, (os.path.relpath(script, begin), list(argv)), {}, script.name, script)
+    script: Path | None = None
 
 
 def submit(call: Call, options: Options, target: Target | None = None) -> JobHandle[Any]:
@@ -69,10 +60,9 @@ def submit(call: Call, options: Options, target: Target | None = None) -> JobHan
     """
     target = config.resolve(backend=options.backend) if target is None else target
     _refuse_image(options, target)
-    project = find_project(call.function, call.start, avoid=_places_of(target))
-    payload = pack_call(
-        call.function, call.args, call.kwargs, by_value=project.goes_by_value, main_file=project.main_name
-    )
+    project = find_project(call.function, call.script, avoid=_places_of(target))
+    args = call.args if call.script is None else (project.script_path(), *call.args)
+    payload = pack_call(call.function, args, call.kwargs, by_value=project.goes_by_value, main_file=project.main_name)
     bundle = project.build(payload.modules)
     backend = load_backend(target)
     backend.check(_need_of(options))
