@@ -1,0 +1,81 @@
+"""The embedded backend: jobs are handed to a supervisor on this machine, which is started when there is none."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kinetic_ray import wire
+from kinetic_ray.backends.base import Liveness, Need, Observation
+from kinetic_ray.backends.local import client, env, pool
+from kinetic_ray.backends.local.need import check_need
+
+
+class LocalBackend:
+    """Ray on this machine, with simulated TPU slices."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+
+    def check(self, need: Need) -> None:
+        """Refuses what can never run here; starts nothing."""
+        wish = asdict(need)
+        if client.ask(self._home, {"op": "check", **wish}) is None:
+            check_need(pool.Limits(pool.parse_pool(env.local_slices())), wish)
+
+    def submit(self, store_url: str, job_id: str) -> None:
+        """Hands the job to the supervisor."""
+        runtime = client.ensure(self._home)
+        wire.call(runtime.sock, {"op": "submit", "store": store_url, "job_id": job_id})
+
+    def observe(self, store_url: str, job_id: str) -> Observation:
+        """What the supervisor knows of the job."""
+        answer = client.ask(self._home, {"op": "observe", "store": store_url, "job_id": job_id})
+        if answer is None:
+            return Observation(Liveness.DOWN, "no embedded cluster runs")
+        return Observation(Liveness(answer["state"]), answer.get("message", ""))
+
+    def cancel(self, store_url: str, job_id: str) -> None:
+        """Has the supervisor stop the job."""
+        client.ask(self._home, {"op": "cancel", "store": store_url, "job_id": job_id})
+
+    def list(self) -> Mapping[str, Liveness]:
+        """The jobs that the supervisor works on."""
+        answer = client.ask(self._home, {"op": "status"})
+        jobs = answer["jobs"] if answer else ()
+        found = {job["job_id"]: Liveness(job["state"]) for job in jobs}
+        return {job_id: state for job_id, state in found.items() if state.is_driven}
+
+    def dashboard_url(self) -> str | None:
+        """Ray's dashboard of the embedded cluster; it asks for the token that `environment` tells of."""
+        answer = client.ask(self._home, {"op": "status"})
+        return answer["dashboard_url"] if answer else None
+
+
+def status(home: Path) -> dict[str, Any] | None:
+    """Everything that the supervisor tells of itself; None when none lives."""
+    return client.ask(home, {"op": "status"})
+
+
+def environment(home: Path) -> dict[str, str] | None:
+    """What the `ray` command needs in its environment to speak to the embedded cluster; None when none lives."""
+    answer = client.ask(home, {"op": "env"}, None)
+    return dict(answer["env"]) if answer else None
+
+
+def stop(home: Path, *, force: bool = False) -> bool:
+    """Stops the embedded cluster, with everything that it started; False when none lives.
+
+    Raises:
+        UsageError: Jobs have not ended, and `force` was not given.
+    """
+    return client.stop(home, force)
+
+
+def start(home: Path) -> builtins.dict[str, Any]:
+    """Starts the embedded cluster where none lives, and tells what :func:`status` does."""
+    runtime = client.ensure(home)
+    return wire.call(runtime.sock, {"op": "status"})

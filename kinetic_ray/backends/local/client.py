@@ -1,0 +1,134 @@
+"""The client's end of the supervisor: starts one where none lives, and asks it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from kinetic_ray import wire
+from kinetic_ray.backends.local import env, pool
+from kinetic_ray.backends.local.paths import Runtime, runtime_of
+from kinetic_ray.errors import ConfigError
+
+_START_S = 60.0
+_STOP_S = 120.0
+_TAIL_CHARS = 2000
+#: What connecting raises where nobody listens.
+NOBODY = (FileNotFoundError, ConnectionError)
+
+
+def ensure(home: Path) -> Runtime:
+    """Sees to it that a supervisor lives; returns as soon as its socket answers, before the head is up.
+
+    Args:
+        home: The root of the client's state.
+
+    Raises:
+        ConfigError: It can't start, or lives with another pool than KINETIC_LOCAL_SLICES asks for.
+    """
+    _check_system()
+    wanted = pool.parse_pool(env.local_slices())
+    env.idle_seconds()  # refused here rather than in the background
+    runtime = runtime_of(home)
+    hello = _greet(runtime)
+    deadline = time.monotonic() + _START_S
+    while hello is None:
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"the embedded cluster's supervisor did not answer within {_START_S:g} s: {_tail(runtime)}"
+            )
+        _spawn(runtime, home)
+        hello = _await_greeting(runtime, min(deadline, time.monotonic() + _START_S / 3))
+    _check_pool(wanted, hello["pool"])
+    return runtime
+
+
+def ask(home: Path, message: Mapping[str, object], timeout: float | None = 30.0) -> wire.Message | None:
+    """Asks the supervisor that lives; None when none does. Starts nothing.
+
+    Raises:
+        KineticError: It refuses.
+    """
+    try:
+        return wire.call(runtime_of(home).sock, message, timeout)
+    except NOBODY:
+        return None
+
+
+def stop(home: Path, force: bool) -> bool:
+    """Stops the cluster and waits until nothing of it is left; False when none was there.
+
+    Args:
+        home: The root of the client's state.
+        force: Cancel the jobs that have not ended; it refuses otherwise.
+
+    Raises:
+        UsageError: Jobs have not ended.
+    """
+    runtime = runtime_of(home)
+    answer = ask(home, {"op": "stop", "force": force}, _STOP_S)
+    deadline = time.monotonic() + _START_S
+    while runtime.root.exists() and answer is not None and time.monotonic() < deadline:
+        if (hello := _greet(runtime)) is not None and hello["pid"] != answer["pid"]:
+            break  # another has started meanwhile
+        time.sleep(0.005)
+    return answer is not None
+
+
+def _greet(runtime: Runtime) -> wire.Message | None:
+    """What the supervisor says of itself; None when there is none, or it is about to end."""
+    try:
+        hello = wire.call(runtime.sock, {"op": "hello"}, 10.0)
+    except NOBODY:
+        return None
+    return None if hello["stopping"] else hello
+
+
+def _await_greeting(runtime: Runtime, deadline: float) -> wire.Message | None:
+    while (hello := _greet(runtime)) is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return hello
+
+
+def _spawn(runtime: Runtime, home: Path) -> None:
+    """Starts a supervisor. Where several clients do, all but one of these see the others' socket and end."""
+    runtime.prepare()
+    done = subprocess.run(
+        # -P: a file in the working folder that is called like a module of ours must not take its place.
+        [sys.executable, "-P", "-m", "kinetic_ray.backends.local.supervisor", str(home)],
+        env=env.cluster_environment(runtime.root, runtime.token, runtime.sock),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise ConfigError(f"the embedded cluster's supervisor can't start:\n{done.stderr[-_TAIL_CHARS:]}")
+
+
+def _check_system() -> None:
+    if sys.platform == "win32":
+        raise ConfigError("the embedded cluster runs on Linux and macOS; on Windows use WSL 2")
+
+
+def _check_pool(wanted: Mapping[pool.Kind, int] | None, live: Mapping[str, int] | None) -> None:
+    if wanted is None:
+        return
+    asked = {name: count for (name, _chips), count in wanted.items()}
+    if asked != live:
+        has = "any shape on demand" if live is None else str(dict(live))
+        raise ConfigError(
+            f"KINETIC_LOCAL_SLICES asks for {asked}, but the embedded cluster that runs has {has}: "
+            "run `kinetic local stop` first, or unset the variable"
+        )
+
+
+def _tail(runtime: Runtime) -> str:
+    try:
+        return runtime.log.read_text(errors="replace")[-_TAIL_CHARS:]
+    except OSError:
+        return "it left no log"

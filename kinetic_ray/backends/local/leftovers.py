@@ -1,0 +1,101 @@
+"""What a supervisor that was killed may have left: it is looked for, and ended, before the next one starts."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import time
+from pathlib import Path
+
+from kinetic_ray import wire
+from kinetic_ray.backends.local import guard
+from kinetic_ray.backends.local.paths import Runtime
+from kinetic_ray.errors import ConfigError
+
+_MODULE = b"kinetic_ray.backends.local.supervisor"
+
+
+def take_lock(runtime: Runtime, timeout: float) -> int | None:
+    """Locks the runtime folder, for as long as this process lives.
+
+    Returns:
+        The lock's descriptor; None when a supervisor holds it and serves already.
+
+    Raises:
+        ConfigError: Its holder neither serves nor ends.
+    """
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        runtime.prepare()
+        with contextlib.suppress(FileNotFoundError):  # the folder was removed by the one that is ending
+            descriptor = os.open(runtime.lock, os.O_RDWR | os.O_CREAT, 0o600)
+            if _lock(descriptor, runtime.lock):
+                return descriptor
+            os.close(descriptor)
+        if is_served(runtime):
+            return None
+        time.sleep(0.02)
+    raise ConfigError(
+        f"another supervisor holds {runtime.lock} and neither serves nor ends; see {runtime.log}, "
+        f"and end its process (fuser {runtime.lock}) if it hangs"
+    )
+
+
+def _lock(descriptor: int, path: Path) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_ino == os.fstat(descriptor).st_ino  # else its holder has just removed it
+    return False
+
+
+def is_served(runtime: Runtime) -> bool:
+    """Whether a supervisor listens."""
+    try:
+        wire.connect(runtime.sock).close()
+    except OSError:
+        return False
+    return True
+
+
+def clear(runtime: Runtime) -> None:
+    """Ends what a dead supervisor has left running and removes its files; the lock is held and stays."""
+    if runtime.info.exists():
+        for pid in _left_running(runtime):
+            guard.end(pid)
+    empty(runtime)
+
+
+def empty(runtime: Runtime) -> None:
+    """Removes everything in the folder but the lock."""
+    for entry in runtime.root.iterdir():
+        if entry == runtime.lock:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry, ignore_errors=True)
+        else:
+            entry.unlink(missing_ok=True)
+
+
+def remove(runtime: Runtime) -> None:
+    """Removes the folder: the last act of the lock's holder."""
+    empty(runtime)
+    runtime.lock.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # somebody who waits for the lock has made it anew
+        runtime.root.rmdir()
+
+
+def _left_running(runtime: Runtime) -> list[int]:
+    """Processes that this folder's supervisor started, or that descend from such: the variable tells."""
+    mark = f"KINETIC_SUPERVISOR={runtime.sock}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended while we looked
+            ours = mark in (process / "environ").read_bytes().split(b"\0")
+            if ours and _MODULE not in (process / "cmdline").read_bytes():
+                found.append(int(process.name))
+    return found

@@ -1,0 +1,279 @@
+"""The simulated slices: started for who asks, dead as a whole when one host is, stopped when nobody uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Collection, Coroutine, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kinetic_ray.backends.local import env, pool
+from kinetic_ray.backends.local.head import Head, HeadReport
+from kinetic_ray.backends.local.hub import Hub
+from kinetic_ray.backends.local.launch import Launched, Launcher, LaunchFailed
+from kinetic_ray.backends.local.paths import Runtime
+from kinetic_ray.backends.local.plan import NodePlan
+from kinetic_ray.core.accelerators import Accelerator
+from kinetic_ray.errors import SubmissionError
+
+#: More at once starve each other until all of them fail.
+_STARTS_AT_ONCE = 4
+_START_TIMEOUT, _TRIES = 90.0, 3
+#: A slice that was handed out is not taken away for another within this time: its user is still on the way to it.
+_HELD_S = 10.0
+#: A lost slice's name rests until Ray has noticed too: else its successor could be placed on the dead hosts.
+_REST_S = 10.0
+#: What a host with a child that has loaded jax may need.
+_HOST_MEMORY = 350 * 2**20
+_OBJECT_STORE = 128 * 2**20
+
+
+@dataclass(slots=True)
+class Host:
+    """One simulated host; `launched` and `node_id` as soon as it is up."""
+
+    worker_id: int
+    launched: Launched | None = None
+    node_id: str = ""
+    state: str = "starting"
+
+
+@dataclass(slots=True)
+class SimulatedSlice:
+    """One slice.
+
+    Attributes:
+        state: "starting", "up", "stopping" or "lost".
+        ready: Done when it is up, or has failed to come up.
+        starter: The task that starts it.
+    """
+
+    name: str
+    accelerator: Accelerator
+    hosts: list[Host]
+    ready: asyncio.Future[None]
+    used_at: float
+    state: str = "starting"
+    starter: asyncio.Task[None] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `status` shows it."""
+        hosts = [
+            {
+                "worker_id": host.worker_id,
+                "node_id": host.node_id,
+                "pid": host.launched.pid if host.launched else None,
+                "state": host.state,
+            }
+            for host in self.hosts
+        ]
+        return {"name": self.name, "accelerator": self.accelerator.name, "state": self.state, "hosts": hosts}
+
+
+@dataclass(slots=True)
+class Slices:
+    """All simulated slices of a cluster. Lives in one event loop; decisions are made without waiting in between."""
+
+    runtime: Runtime
+    launcher: Launcher
+    head: Head
+    hub: Hub
+    limits: pool.Limits
+    _slices: dict[str, SimulatedSlice] = field(default_factory=dict)
+    _leased: frozenset[str] = frozenset()
+    _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_STARTS_AT_ONCE))
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def request(self, accelerator: Accelerator, count: int, leased: Collection[str]) -> dict[str, Any]:
+        """Slices that are up and not leased; the missing ones are started first, if they can be.
+
+        Args:
+            accelerator: What kind.
+            count: How many.
+            leased: Names of all slices, of any kind, that are in use.
+
+        Returns:
+            {"slices": [...]}, and "wait" with the reason if there are fewer than asked for.
+
+        Raises:
+            SubmissionError: They could not be started.
+        """
+        self.lease(leased)
+        chosen, wait = self._choose(accelerator, count)
+        for one in chosen:
+            one.used_at = time.monotonic()
+        await asyncio.gather(*(asyncio.shield(one.ready) for one in chosen))
+        up = [one for one in chosen if one.state == "up"]
+        for one in up:
+            one.used_at = time.monotonic()
+        answer: dict[str, Any] = {"slices": [_offer(one) for one in up]}
+        if wait or len(up) < len(chosen):
+            answer["wait"] = wait or "a slice was lost while the others were starting"
+            asyncio.get_running_loop().call_later(_HELD_S, self.hub.publish, "room")
+        return answer
+
+    def lease(self, names: Collection[str]) -> None:
+        """Notes which slices are in use."""
+        for name in self._leased.difference(names) & self._slices.keys():
+            self._slices[name].used_at = time.monotonic()
+        self._leased = frozenset(names)
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """As `status` shows them."""
+        return [one.to_dict() for one in sorted(self._slices.values(), key=lambda one: one.name)]
+
+    def stop_idle(self, seconds: float) -> None:
+        """Stops what nobody has used for so long."""
+        for name in pool.idle_since(self._standing(), self._leased, time.monotonic() - seconds):
+            self._stop(name)
+
+    async def close(self) -> None:
+        """Stops everything, and waits for it."""
+        for one in tuple(self._slices.values()):
+            self._stop(one.name)
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    # Deciding.
+
+    def _choose(self, accelerator: Accelerator, count: int) -> tuple[list[SimulatedSlice], str]:
+        self._make_memory(accelerator, count)
+        plan = pool.plan(self.limits, accelerator, count, self._standing(), self._unusable(), self._kept())
+        for name in plan.stop:
+            self._stop(name)
+        names = pool.next_names(accelerator, plan.start, self._slices)
+        started = [self._begin(name, accelerator) for name in names]
+        return [*(self._slices[name] for name in plan.use), *started], plan.wait
+
+    def _standing(self) -> list[pool.Standing]:
+        """The slices there are; those that are on their way out still take their place in a fixed pool."""
+        pooled = self.limits.pool is not None
+        there = [one for one in self._slices.values() if pooled or one.state in ("starting", "up")]
+        return [
+            pool.Standing(
+                one.name, pool.kind_of(one.accelerator), len(one.hosts), one.state == "up", self._used_at(one)
+            )
+            for one in there
+        ]
+
+    def _used_at(self, one: SimulatedSlice) -> float:
+        return time.monotonic() if one.name in self._leased else one.used_at
+
+    def _unusable(self) -> set[str]:
+        return {*self._leased, *(one.name for one in self._slices.values() if one.state in ("stopping", "lost"))}
+
+    def _kept(self) -> set[str]:
+        """What must not be stopped for another's sake."""
+        now = time.monotonic()
+        return {*self._unusable(), *(n for n, one in self._slices.items() if now - one.used_at < _HELD_S)}
+
+    def _make_memory(self, accelerator: Accelerator, count: int) -> None:
+        import psutil
+
+        standing = [s for s in self._standing() if s.kind != pool.kind_of(accelerator)]
+        needed = count * accelerator.hosts * _HOST_MEMORY
+        if name := pool.short_of_memory(psutil.virtual_memory().available, needed, standing, self._kept()):
+            self._stop(name)
+
+    # Doing.
+
+    def _begin(self, name: str, accelerator: Accelerator) -> SimulatedSlice:
+        hosts = [Host(worker_id) for worker_id in range(accelerator.hosts)]
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        one = SimulatedSlice(name, accelerator, hosts, ready, time.monotonic())
+        self._slices[name] = one
+        one.starter = self._spawn(self._start(one))
+        return one
+
+    async def _start(self, one: SimulatedSlice) -> None:
+        try:
+            report = await self.head.report()
+            async with asyncio.TaskGroup() as starting:
+                for host in one.hosts:
+                    starting.create_task(self._start_host(one, host, report))
+        except BaseException as exc:  # noqa: BLE001 - also when it is stopped: whoever waits for the slice gets it
+            one.state = "stopping"
+            await self._end(one)
+            one.ready.set_exception(SubmissionError(f"the slice {one.name} could not be started: {_cause(exc)}"))
+            one.ready.exception()  # seen, whether or not anybody waits
+            return
+        one.state = "up"
+        self.hub.publish("slice_up", slice=one.name, accelerator=one.accelerator.name)
+        one.ready.set_result(None)
+
+    async def _start_host(self, one: SimulatedSlice, host: Host, report: HeadReport) -> None:
+        environ = env.host_environment(one.accelerator, one.name, host.worker_id)
+        plan = NodePlan(
+            name=f"{one.name}.{host.worker_id}",
+            temp_dir=str(self.runtime.hosts / f"{one.name}.{host.worker_id}"),
+            socket_dir=str(self.runtime.sockets),
+            chips=one.accelerator.chips_per_host,
+            object_store=_OBJECT_STORE,
+            gcs_address=report.gcs_address,
+            runtime_env_port=report.runtime_env_port,
+        )
+        for attempt in range(_TRIES):
+            async with self._gate:
+                try:
+                    launched, said = await self.launcher.start(plan, environ, _START_TIMEOUT)
+                    break
+                except LaunchFailed:
+                    if attempt + 1 == _TRIES:
+                        raise
+        host.launched, host.node_id, host.state = launched, said["node_id"], "up"
+        launched.ended.add_done_callback(lambda _: self._host_ended(one, host))
+
+    def _host_ended(self, one: SimulatedSlice, host: Host) -> None:
+        """A host is gone: at once the drivers are told, then the rest of its slice follows, as under KubeRay."""
+        host.state = "lost"
+        self._spawn(self.launcher.end_orphans())
+        if one.state == "starting" and one.starter is not None:
+            one.starter.cancel()
+        if one.state == "up":
+            one.state = "lost"
+            self._tell_lost(one, host, "NodeLost")
+            for other in one.hosts:
+                if other is not host and other.state == "up":
+                    self._tell_lost(one, other, "SliceLost")
+            self._spawn(self._end(one, rest=_REST_S))
+
+    def _tell_lost(self, one: SimulatedSlice, host: Host, reason: str) -> None:
+        self.hub.publish("host_lost", node_id=host.node_id, slice=one.name, worker_id=host.worker_id, reason=reason)
+
+    def _stop(self, name: str) -> None:
+        one = self._slices[name]
+        if one.state == "starting" and one.starter is not None:
+            one.starter.cancel()
+        elif one.state == "up":
+            one.state = "stopping"
+            self._spawn(self._end(one))
+
+    async def _end(self, one: SimulatedSlice, rest: float = 0.0) -> None:
+        await asyncio.gather(*(host.launched.stop() for host in one.hosts if host.launched))
+        for host in one.hosts:
+            shutil.rmtree(self.runtime.hosts / f"{one.name}.{host.worker_id}", ignore_errors=True)
+        asyncio.get_running_loop().call_later(rest, self._remove, one)
+
+    def _remove(self, one: SimulatedSlice) -> None:
+        if self._slices.get(one.name) is one:
+            del self._slices[one.name]
+            self.hub.publish("room")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _offer(one: SimulatedSlice) -> Mapping[str, Any]:
+    hosts = [{"worker_id": host.worker_id, "node_id": host.node_id} for host in one.hosts]
+    return {"name": one.name, "hosts": hosts}
+
+
+def _cause(exc: BaseException) -> str:
+    if isinstance(exc, BaseExceptionGroup):
+        return _cause(exc.exceptions[0])
+    return "it was stopped, or one of its hosts died" if isinstance(exc, asyncio.CancelledError) else str(exc)

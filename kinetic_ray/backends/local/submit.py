@@ -1,0 +1,291 @@
+"""The submit loop: at most so many drivers at once, each one Ray job; every job that comes here gets an end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shlex
+import sys
+import time
+from asyncio import to_thread
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from kinetic_ray.backends.local.head import Head
+from kinetic_ray.backends.local.hub import Hub, push
+from kinetic_ray.backends.local.rest import TERMINAL, ApiError, JobsApi
+from kinetic_ray.core.state import JobStatus, Reason
+from kinetic_ray.errors import ConfigError, KineticError, SubmissionError
+from kinetic_ray.journal import JobJournal
+from kinetic_ray.store import Store, open_store
+
+_LOG = logging.getLogger(__name__)
+
+#: Seconds to get a job accepted, while Ray's job agent reports for the first time, say.
+_ACCEPT_S = 60.0
+#: Seconds that a driver has to end its job after it was told of a cancel.
+_CANCEL_GRACE_S = 10.0
+#: Seconds until Ray must have noticed that a driver is gone, and until one that was told to stop must be gone.
+_NOTICE_S, _STOP_S = 10.0, 40.0
+_LOOK_S = 1.0
+_MESSAGE_CHARS = 4000
+_REMEMBERED = 2000
+
+
+@dataclass(slots=True)
+class Job:
+    """One job that was handed over.
+
+    Attributes:
+        state: "waiting", "submitting", "live" or "gone".
+        order: Its place in the queue: priority, then age.
+        driver: The open line of its driver.
+        changed: Set when a driver has come or gone, or a cancel was asked for.
+    """
+
+    job_id: str
+    journal: JobJournal
+    order: tuple[Any, ...]
+    state: str = "waiting"
+    message: str = ""
+    epoch: int = 0
+    driver: asyncio.StreamWriter | None = None
+    driven: bool = False
+    cancelled: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `status` shows it."""
+        return {"job_id": self.job_id, "state": self.state, "store": self.journal.store.url}
+
+
+class SubmitLoop:
+    """All jobs of a cluster. Lives in one event loop; stores and the Jobs API are spoken to from threads."""
+
+    def __init__(self, head: Head, hub: Hub, token: str, max_drivers: int) -> None:
+        self.max_drivers = max_drivers
+        self._head = head
+        self._hub = hub
+        self._token = token
+        self._jobs: dict[str, Job] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # What others ask.
+
+    async def submit(self, store_url: str, job_id: str) -> None:
+        """Takes a job over; does nothing for one that it has.
+
+        Raises:
+            KineticError: The store or the job can't be read.
+        """
+        if self._known(job_id):
+            return
+        journal = JobJournal(await to_thread(_open, store_url), job_id)
+        spec = await to_thread(journal.spec)
+        if not self._known(job_id):
+            self._jobs[job_id] = Job(job_id, journal, (-spec.priority, spec.created_at, job_id))
+            self._fill()
+
+    async def cancel(self, store_url: str, job_id: str) -> None:
+        """Ends a job, whose cancel record is written; one that nobody drives is closed here and now."""
+        job = self._jobs.get(job_id)
+        if job is not None and job.state in ("submitting", "live"):
+            job.cancelled = True
+            job.changed.set()
+            return
+        journal = JobJournal(await to_thread(_open, store_url), job_id)
+        await to_thread(_close, journal, JobStatus.STOPPED, Reason.CANCELLED, "cancelled before it was started")
+        if job is not None and job.state == "waiting":
+            job.state = "gone"
+
+    def observe(self, job_id: str) -> tuple[str, str]:
+        """The state of a job and a word about it; "unknown" for one that never came here."""
+        job = self._jobs.get(job_id)
+        return ("unknown", "") if job is None else (job.state, job.message or self._why(job))
+
+    def arrive(self, job_id: str, epoch: int, stream: asyncio.StreamWriter) -> None:
+        """A driver has said hello."""
+        job = self._jobs.get(job_id)
+        if job is not None and epoch >= job.epoch and job.state != "gone":
+            job.driver, job.epoch, job.driven, job.state = stream, epoch, True, "live"
+            job.changed.set()
+
+    def leave(self, job_id: str, stream: asyncio.StreamWriter) -> None:
+        """A driver's line has closed."""
+        job = self._jobs.get(job_id)
+        if job is not None and job.driver is stream:
+            job.driver = None
+            job.changed.set()
+
+    def open_jobs(self) -> list[str]:
+        """Jobs that have not ended."""
+        return [job.job_id for job in self._jobs.values() if job.state != "gone"]
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """As `status` shows them."""
+        return [job.to_dict() for job in self._jobs.values()]
+
+    def stores(self) -> list[str]:
+        """Every store that a job came from."""
+        return sorted({job.journal.store.url for job in self._jobs.values()})
+
+    async def cancel_all(self, why: str) -> None:
+        """Writes cancel records for all that has not ended, and waits until it has."""
+        for job_id in self.open_jobs():
+            journal = self._jobs[job_id].journal
+            await to_thread(journal.request_cancel, {"by": why, "at": time.time()})
+            await self.cancel(journal.store.url, job_id)
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    async def close(self) -> None:
+        """Lets go of everything, as it is."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def give_up(self, why: str) -> None:
+        """Ends every job that has not ended, because nothing will drive it any more."""
+        await self.close()
+        for job_id in self.open_jobs():
+            with contextlib.suppress(KineticError, OSError):
+                await self._close_lost(self._jobs[job_id], why)
+
+    # The queue.
+
+    def _known(self, job_id: str) -> bool:
+        return job_id in self._jobs and self._jobs[job_id].state != "gone"
+
+    def _fill(self) -> None:
+        running = sum(job.state in ("submitting", "live") for job in self._jobs.values())
+        waiting = sorted((job for job in self._jobs.values() if job.state == "waiting"), key=lambda job: job.order)
+        for job in waiting[: max(self.max_drivers - running, 0)]:
+            job.state = "submitting"
+            task = asyncio.get_running_loop().create_task(self._drive(job))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._forget()
+
+    def _forget(self) -> None:
+        gone = [job_id for job_id, job in self._jobs.items() if job.state == "gone"]
+        for job_id in gone[: max(len(gone) - _REMEMBERED, 0)]:
+            del self._jobs[job_id]
+
+    def _why(self, job: Job) -> str:
+        if job.state == "waiting":
+            return f"{self.max_drivers} of {self.max_drivers} drivers run: it starts when one of them ends"
+        if job.state == "submitting" and self._head.state != "up":
+            return "the embedded cluster is starting"
+        return ""
+
+    # One job.
+
+    async def _drive(self, job: Job) -> None:
+        try:
+            await self._run(job)
+        except Exception as exc:  # noqa: BLE001 - the loop goes on, whatever one job runs into
+            _LOG.exception("%s", job.job_id)
+            job.message = f"{type(exc).__name__}: {exc}"
+            with contextlib.suppress(KineticError, OSError):
+                await self._close_lost(job, job.message)
+        finally:
+            job.state = "gone"
+        self._hub.publish("driver_gone", job_id=job.job_id, epoch=job.epoch)
+        self._fill()
+
+    async def _run(self, job: Job) -> None:
+        state = await to_thread(job.journal.state)
+        if state.is_terminal:
+            return
+        api = await self._api()
+        if not job.cancelled and not await to_thread(job.journal.cancel_requested):
+            await self._post(api, job)
+            await self._until_gone(api, job)
+        await self._settle(api, job)
+
+    async def _api(self) -> JobsApi:
+        return JobsApi((await self._head.report()).dashboard, self._token)
+
+    async def _post(self, api: JobsApi, job: Job) -> None:
+        words = [sys.executable, "-m", "kinetic_ray.runner", job.journal.store.url, job.job_id]
+        deadline = time.monotonic() + _ACCEPT_S
+        while True:
+            try:
+                await to_thread(api.submit, shlex.join(words), job.job_id)
+                return
+            except ApiError as exc:
+                if await self._runs_already(api, job):
+                    return
+                passing = exc.is_passing or exc.status == 400  # 400: one of that id was there, and is removed now
+                if not passing or time.monotonic() > deadline:
+                    raise SubmissionError(f"{job.job_id}: Ray does not take it: {exc}") from exc
+            await asyncio.sleep(0.1)
+
+    async def _runs_already(self, api: JobsApi, job: Job) -> bool:
+        """Whether Ray has the job, from a submission whose answer was lost, say; one that has ended is removed."""
+        try:
+            found = await to_thread(api.job, job.job_id)
+            if found is not None and found["status"] in TERMINAL:
+                await to_thread(api.delete, job.job_id)
+                return False
+        except ApiError:
+            return False
+        return found is not None
+
+    async def _until_gone(self, api: JobsApi, job: Job) -> None:
+        """Waits until the job's driver has gone, or Ray says that it never came."""
+        stop_at = None
+        while not (job.driven and job.driver is None):
+            if job.cancelled and stop_at is None:
+                stop_at = time.monotonic() + _CANCEL_GRACE_S
+            if job.cancelled and job.driver is not None:
+                push(job.driver, {"event": "cancel"})  # again at each look: it does no harm, and none is lost
+            if stop_at is not None and time.monotonic() > stop_at:
+                return
+            if job.driver is None and await self._has_ended(api, job):
+                return
+            job.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(job.changed.wait(), _LOOK_S)
+
+    async def _has_ended(self, api: JobsApi, job: Job) -> bool:
+        try:
+            found = await to_thread(api.job, job.job_id)
+        except ApiError:
+            return False
+        if found is not None:
+            job.message = str(found.get("message") or "")[-_MESSAGE_CHARS:] if found["status"] in TERMINAL else ""
+        return found is None or found["status"] in TERMINAL
+
+    async def _settle(self, api: JobsApi, job: Job) -> None:
+        """Sees to it that a job without a driver has an end in its journal."""
+        if (await to_thread(job.journal.state)).is_terminal:
+            job.message = ""
+            return
+        if job.driver is not None:
+            with contextlib.suppress(ApiError):
+                await to_thread(api.stop, job.job_id)
+        deadline = time.monotonic() + (_NOTICE_S if job.driver is None else _STOP_S)
+        while not await self._has_ended(api, job) and time.monotonic() < deadline:  # noqa: ASYNC110 - Ray tells no one
+            await asyncio.sleep(0.2)
+        await self._close_lost(job, f"its driver has gone. {job.message}".strip())
+
+    async def _close_lost(self, job: Job, why: str) -> None:
+        if await to_thread(job.journal.cancel_requested):
+            await to_thread(_close, job.journal, JobStatus.STOPPED, Reason.CANCELLED, "cancelled")
+        else:
+            await to_thread(_close, job.journal, JobStatus.FAILED, Reason.DRIVER_LOST, why)
+        job.state = "gone"
+
+
+def _close(journal: JobJournal, status: JobStatus, reason: Reason, message: str) -> None:
+    journal.close(status, reason, message, time.time())
+
+
+@lru_cache(maxsize=64)
+def _open(store_url: str) -> Store:
+    if store_url.startswith("memory:"):
+        raise ConfigError(f"{store_url}: a store in one process's memory can't be shared with a cluster")
+    return open_store(store_url, create=False)

@@ -1,0 +1,299 @@
+"""The supervisor of an embedded cluster: owns the head, the simulated hosts, the submit loop and the socket.
+
+It lives exactly as long as its head: when the head dies or nothing has happened for a while, it ends all and itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from kinetic_ray.backends.local import env, guard, leftovers, pool
+from kinetic_ray.backends.local.head import Head
+from kinetic_ray.backends.local.hub import Hub
+from kinetic_ray.backends.local.launch import Launcher
+from kinetic_ray.backends.local.need import check_need
+from kinetic_ray.backends.local.paths import Runtime, runtime_of
+from kinetic_ray.backends.local.server import Answer, Request, Server, until_closed
+from kinetic_ray.backends.local.slices import Slices
+from kinetic_ray.backends.local.submit import SubmitLoop
+from kinetic_ray.core.accelerators import parse_accelerator
+from kinetic_ray.errors import ConfigError, KineticError, UsageError
+from kinetic_ray.version import __version__
+
+_LOG = logging.getLogger(__name__)
+
+MAX_DRIVERS = 8
+_IDLE_SLICE_S = 300.0
+_LOCK_S = 90.0
+_LAST_WORDS_S = 2.0
+
+
+class Unschedulable(KineticError):
+    """What was asked for never fits; on the wire its name tells that from what only has to wait."""
+
+
+class Supervisor:
+    """One embedded cluster."""
+
+    def __init__(self, runtime: Runtime, home: str) -> None:
+        self._runtime = runtime
+        self._home = home
+        self._started = time.monotonic()
+        self._idle_s = env.idle_seconds()
+        self._used_at = time.monotonic()
+        self._stopping = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._answering = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        token = _new_token(runtime)
+        self._limits = pool.Limits(pool.parse_pool(env.local_slices()))
+        self._hub = Hub()
+        self._launcher = Launcher(runtime.node_logs)
+        self._head = Head(runtime, self._launcher)
+        self._slices = Slices(runtime, self._launcher, self._head, self._hub, self._limits)
+        self._jobs = SubmitLoop(self._head, self._hub, token, MAX_DRIVERS)
+        operations = {
+            "hello": self._hello,
+            "status": self._status,
+            "submit": self._submit,
+            "observe": self._observe,
+            "cancel": self._cancel,
+            "slices": self._ask_slices,
+            "leases": self._lease,
+            "check": self._check,
+            "env": self._env,
+            "stop": self._stop,
+        }
+        counted = {name: self._counted(operation) for name, operation in operations.items()}
+        self._server = Server(counted, {"driver": self._driver, "events": self._events})
+
+    async def run(self) -> None:
+        """Serves until it is stopped, idle, or without a head; leaves nothing running."""
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._stopping.set)
+        loop.add_signal_handler(signal.SIGCHLD, self._launcher.collect_orphans)
+        await self._server.listen(self._runtime.sock)
+        self._write_info()
+        keeping = [loop.create_task(self._keep_head()), loop.create_task(self._keep_time())]
+        await self._stopping.wait()
+        _LOG.info("stopping")
+        for task in keeping:
+            task.cancel()
+        await asyncio.gather(*keeping, return_exceptions=True)
+        await self._shut_down()
+
+    async def _keep_head(self) -> None:
+        try:
+            await self._head.start()
+            _LOG.info("head up after %.2f s", time.monotonic() - self._started)
+            if self._head.launched is not None:
+                await asyncio.wait([self._head.launched.ended])
+            why = "the embedded cluster's head died"
+        except ConfigError as exc:
+            why = str(exc)
+        _LOG.error("%s", why)
+        await self._jobs.give_up(why)
+        self._stopping.set()
+
+    async def _keep_time(self) -> None:
+        """Stops what is idle: slices first, then everything."""
+        while True:
+            await asyncio.sleep(min(1.0, self._idle_s / 4))
+            self._slices.stop_idle(min(_IDLE_SLICE_S, self._idle_s))
+            if self._answering or self._jobs.open_jobs():
+                self._used_at = time.monotonic()
+            elif time.monotonic() - self._used_at > self._idle_s:
+                _LOG.info("idle for %g s", self._idle_s)
+                self._stopping.set()
+
+    async def _shut_down(self) -> None:
+        self._server.close()
+        await self._jobs.close()
+        ending = [self._slices.close()]
+        if self._head.launched is not None:
+            ending.append(self._head.launched.stop())
+        await asyncio.gather(*ending)
+        await self._launcher.end_orphans()
+        await asyncio.to_thread(leftovers.empty, self._runtime)
+        self._stopped.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._quiet.wait(), _LAST_WORDS_S)
+
+    def _write_info(self) -> None:
+        info = {"pid": os.getpid(), "home": self._home, "version": __version__, "prefix": sys.prefix}
+        self._runtime.info.write_text(json.dumps(info))
+
+    # Operations.
+
+    def _counted(self, operation: Callable[[Request], Awaitable[Answer]]) -> Callable[[Request], Awaitable[Answer]]:
+        async def counted(request: Request) -> Answer:
+            self._answering += 1
+            self._quiet.clear()
+            try:
+                return await operation(request)
+            finally:
+                # Counted until the answer is on its way, which takes another turn of the loop.
+                asyncio.get_running_loop().call_later(0.02, self._answered)
+
+        return counted
+
+    def _answered(self) -> None:
+        self._answering -= 1
+        self._used_at = time.monotonic()
+        if not self._answering:
+            self._quiet.set()
+
+    async def _hello(self, _request: Request) -> Answer:
+        return {"pid": os.getpid(), "version": __version__, "pool": self._pool(), "stopping": self._stopping.is_set()}
+
+    async def _status(self, _request: Request) -> Answer:
+        report = self._head.now
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "home": self._home,
+            "socket": str(self._runtime.sock),
+            "ray_address": report.gcs_address if report else None,
+            "dashboard_url": f"http://{report.dashboard}" if report else None,
+            "uptime": round(time.monotonic() - self._started, 3),
+            "head": self._head.state,
+            "head_pid": self._head.launched.pid if self._head.launched else None,
+            "slices": self._slices.to_list(),
+            "jobs": self._jobs.to_list(),
+            "stores": self._jobs.stores(),
+            "pool": self._pool(),
+            "max_drivers": MAX_DRIVERS,
+        }
+
+    async def _submit(self, request: Request) -> Answer:
+        await self._jobs.submit(request["store"], request["job_id"])
+        return {}
+
+    async def _observe(self, request: Request) -> Answer:
+        state, message = self._jobs.observe(request["job_id"])
+        return {"state": state, "message": message}
+
+    async def _cancel(self, request: Request) -> Answer:
+        await self._jobs.cancel(request["store"], request["job_id"])
+        return {}
+
+    async def _ask_slices(self, request: Request) -> Answer:
+        accelerator = parse_accelerator(request["accelerator"], chips_per_host=request.get("chips_per_host") or None)
+        count = int(request["count"])
+        if why := pool.refusal(self._limits, accelerator, count):
+            raise Unschedulable(why)
+        return await self._slices.request(accelerator, count, request.get("exclude") or ())
+
+    async def _lease(self, request: Request) -> Answer:
+        self._slices.lease(request["names"])
+        return {}
+
+    async def _check(self, request: Request) -> Answer:
+        check_need(self._limits, request)
+        return {}
+
+    async def _env(self, _request: Request) -> Answer:
+        report = await self._head.report()
+        return {"env": env.ray_environment(report.gcs_address, report.dashboard)}
+
+    async def _stop(self, request: Request) -> Answer:
+        if (jobs := self._jobs.open_jobs()) and not request.get("force"):
+            raise UsageError(
+                f"{len(jobs)} jobs have not ended ({', '.join(jobs[:5])}{', ...' if len(jobs) > 5 else ''}): "
+                "cancel them, or stop with --force, which does"
+            )
+        await self._jobs.cancel_all("kinetic local stop --force")
+        self._stopping.set()
+        await self._stopped.wait()
+        return {"pid": os.getpid()}
+
+    def _pool(self) -> dict[str, int] | None:
+        fixed = self._limits.pool
+        return None if fixed is None else {name: count for (name, _chips), count in sorted(fixed.items())}
+
+    # Streams.
+
+    async def _driver(self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        job_id = str(request["job_id"])
+        self._jobs.arrive(job_id, int(request["epoch"]), writer)
+        await self._listen(reader, writer)
+        self._jobs.leave(job_id, writer)
+
+    async def _events(self, _request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._listen(reader, writer)
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._hub.join(writer)
+        try:
+            await until_closed(reader)
+        finally:
+            self._hub.leave(writer)
+
+
+def _new_token(runtime: Runtime) -> str:
+    """A token of the cluster's own, readable by this user alone."""
+    token = secrets.token_hex(32)
+    descriptor = os.open(runtime.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(token)
+    return token
+
+
+def _detach() -> None:
+    """Leaves the caller's session; the caller's process goes on at once."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.umask(0o077)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+
+
+def _open_log(runtime: Runtime) -> None:
+    log = os.open(runtime.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the supervisor of the home in `argv` in the background."""
+    runtime = runtime_of(Path(argv[0]))
+    _detach()
+    if leftovers.take_lock(runtime, _LOCK_S) is None:
+        return 0
+    guard.adopt_orphans()
+    os.chdir(runtime.root)
+    leftovers.clear(runtime)
+    for folder in (runtime.node_logs, runtime.sockets, runtime.hosts, runtime.ray):
+        folder.mkdir(mode=0o700)
+    _open_log(runtime)
+    try:
+        asyncio.run(_run(runtime, argv[0]))
+    finally:
+        with contextlib.suppress(OSError):
+            guard.end_descendants(os.getpid())
+            leftovers.remove(runtime)
+    return 0
+
+
+async def _run(runtime: Runtime, home: str) -> None:
+    await Supervisor(runtime, home).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
