@@ -12,7 +12,7 @@ from kinetic_ray import config
 from kinetic_ray.backends.local.paths import runtime_of
 from kinetic_ray.cli.exits import ExitCode
 from kinetic_ray.cli.findings import CHECKS, Finding, is_stale, judge_socket_path
-from kinetic_ray.cli.local import ask
+from kinetic_ray.cli.local import ask, open_jobs
 from kinetic_ray.cli.output import json_option, print_json, print_table, say
 from kinetic_ray.errors import KineticError
 from kinetic_ray.version import __version__
@@ -63,7 +63,7 @@ def judge_supervisor(sock: Path, timeout: float = 10.0) -> Finding:
     head = answer.get("head")
     if head == "failed":
         return Finding("supervisor", "fail", f"process {answer.get('pid')} runs, but its head failed", f"see {log}")
-    return Finding("supervisor", "ok", f"process {answer.get('pid')}, head {head}, {len(answer.get('jobs', []))} jobs")
+    return Finding("supervisor", "ok", f"process {answer.get('pid')}, head {head}, {open_jobs(answer)} jobs")
 
 
 def _stale(own: Path) -> Finding:

@@ -98,7 +98,7 @@ def status(job: str, store: str | None, as_json: bool) -> None:
     rows = facts.lines(look, now)
     width = max(len(label) for label, _ in rows)
     for label, text in rows:
-        say(f"{label:>{width}}  {text}")
+        say(f"{label:>{width}}  " + text.replace("\n", "\n" + " " * (width + 2)))
     if len(look.phase.hosts) > 1:
         say("")
         print_table(("rank", "slice", "worker", "phase", "end"), facts.host_rows(look), color=config.color())

@@ -93,7 +93,7 @@ def _print_status(answer: Mapping[str, Any]) -> None:
         "dashboard": answer.get("dashboard_url"),
         "home": answer.get("home"),
         "pool": answer.get("pool") or "any shape on demand",
-        "drivers": f"{len(answer.get('jobs', []))} jobs, {answer.get('max_drivers')} drivers at most",
+        "jobs": f"{open_jobs(answer)} not ended; at most {answer.get('max_drivers')} run at a time",
     }
     for label, value in facts.items():
         if value:
@@ -107,6 +107,11 @@ def _print_status(answer: Mapping[str, Any]) -> None:
         say("")
         driven = [(job["job_id"], job["state"], job["store"]) for job in answer["jobs"]]
         print_table(("job", "state", "store"), driven, color=config.color())
+
+
+def open_jobs(answer: Mapping[str, Any]) -> int:
+    """How many jobs the supervisor still works on."""
+    return sum(job["state"] != "gone" for job in answer.get("jobs", []))
 
 
 def _hosts(hosts: list[Mapping[str, Any]]) -> str:
