@@ -108,6 +108,7 @@ def watch(pids: Sequence[int], grace: float) -> int:
     """
     code = 0
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # blocked since before the exec
         _say(f"process {_first_death(set(pids))} of the node has ended")
         code = 1
     except Stopped:
@@ -170,5 +171,4 @@ def _stop(_signum: int, _frame: object) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _stop)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # blocked since before the exec
     sys.exit(main(sys.argv[1:]))
