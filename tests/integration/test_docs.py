@@ -38,7 +38,8 @@ def _commands() -> list[str]:
 def test_commands_of_the_pages_exist(command: str) -> None:
     """The command and its flags are known: `--help` is put behind the name, and every flag stands in what it prints."""
     words = shlex.split(command)[1:]
-    flags = [word.split("=")[0] for word in words if word.startswith("-") and word != "--"]
+    words = words[: words.index("--")] if "--" in words else words  # what follows is the script's own
+    flags = [word.split("=")[0] for word in words if word.startswith("-")]
     names = [word for word in words if re.fullmatch(r"[a-z]+", word)]
     for count in range(len(names), 0, -1):
         help_of = [sys.executable, "-m", "kinetic_ray", *names[:count], "--help"]

@@ -218,3 +218,26 @@ def test_completion_is_silent_where_there_is_no_store(tmp_path: Path, monkeypatc
     monkeypatch.setenv("COMP_CWORD", "3")
     done = subprocess.run([sys.executable, "-m", "kinetic_ray"], capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("words", [words for words in every_command() if words], ids=" ".join)
+def test_the_page_of_the_command_line_shows_every_command(words: tuple[str, ...]) -> None:
+    command = root.get_command(click.Context(root), words[0])
+    assert (isinstance(command, click.Group) and len(words) == 1) or f"kinetic {' '.join(words)}" in PAGE
+
+
+def test_the_page_of_the_command_line_lists_every_key_and_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Recorder(open_store(tmp_path)).succeeded()
+    monkeypatch.setenv("KINETIC_STORE", str(tmp_path))
+    job = json.loads(CliRunner().invoke(root, ["jobs", "status", "latest", "--json"]).stdout)
+    keys = {*job, *job["hosts"][0]}
+    for words in ("result latest", "logs latest", "cleanup latest", "list"):
+        keys |= set(json.loads(CliRunner().invoke(root, ["jobs", *words.split(), "--json"]).stdout))
+    accelerators = json.loads(CliRunner().invoke(root, ["accelerators", "--json"]).stdout)["accelerators"]
+    assert [key for key in (*keys, *accelerators[0]) if f"`{key}`" not in PAGE] == []
+    assert [code for code in ExitCode if f"| {int(code)} |" not in PAGE] == []
