@@ -20,7 +20,7 @@ from kinetic_ray.errors import UsageError
 from kinetic_ray.runner.hosted import HostedRank
 from kinetic_ray.runner.link import ZygoteLink
 from kinetic_ray.runner.ports import PortKeeper
-from kinetic_ray.runner.task import HostPlan, RankTask
+from kinetic_ray.runner.task import RUNTIMES, HostPlan, RankTask
 from kinetic_ray.store import Store, open_store
 
 
@@ -51,11 +51,15 @@ class HostAgent:
         """Has a zygote for the plan: the one that is there if its plan is equal, else a new one.
 
         Raises:
+            UsageError: An unknown runtime.
             ConfigError: The runtime can't be imported here.
         """
+        wanted = HostPlan.from_dict(plan)
+        if wanted.runtime not in RUNTIMES:
+            raise UsageError(f"unknown runtime {wanted.runtime!r}: one of {', '.join(RUNTIMES)}")
         started = time.monotonic()
         with self._zygote_lock:
-            zygote = self._zygote_for(HostPlan.from_dict(plan))
+            zygote = self._zygote_for(wanted)
         seconds = time.monotonic() - started
         return {"ready": True, "seconds": seconds, "pid": zygote.pid, "forks": zygote.forks}
 

@@ -16,7 +16,6 @@ import importlib
 import io
 import os
 import platform
-import random
 import signal
 import socket
 import sys
@@ -221,7 +220,7 @@ def _pose_as_main(function: Callable[..., object]) -> None:
 
 
 def _run_exit_handlers(timeout: float) -> None:
-    """Runs what user code registered with `atexit`, in a thread, since a handler may hang."""
+    """Runs what was registered with `atexit`, in a thread, since a handler may hang."""
     handlers = threading.Thread(target=atexit._run_exitfuncs, name="kinetic-atexit", daemon=True)  # noqa: SLF001
     handlers.start()
     handlers.join(timeout)
@@ -256,12 +255,10 @@ def _line_buffered(fd: int) -> io.TextIOWrapper:
 
 
 def _forget_the_zygote() -> None:
-    """Undoes what a child shouldn't inherit: signal handlers, exit handlers, the state of random numbers."""
+    """Undoes what a child should not inherit: signal handlers, NumPy's random numbers (Python renews its own)."""
     for signum in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(signum, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    atexit._clear()  # noqa: SLF001
-    random.seed()
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
 

@@ -7,6 +7,7 @@ after its last collective breaks those of its peers.
 
 from __future__ import annotations
 
+import atexit
 import functools
 import os
 import socket
@@ -27,7 +28,9 @@ def join(task: RankTask) -> None:
         RuntimeError: JAX sees other devices than the accelerator has.
     """
     import jax
+    from jax._src import api
 
+    atexit.unregister(api.clean_up)  # it would leave the gang before the barrier, and drop devices that end with us
     if task.world_size > 1:
         _meet(task)
     _forgive_user_calls(task)

@@ -13,6 +13,9 @@ from kinetic_ray.core.spec import BundleRef, Fingerprint
 HEARTBEAT_SIMULATED, HEARTBEAT_REAL = 10, 600
 
 
+RUNTIMES = ("plain", "jax")
+
+
 @dataclass(frozen=True, slots=True)
 class HostPlan:
     """What a zygote is made for; two equal plans share one.
