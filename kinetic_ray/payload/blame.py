@@ -14,7 +14,9 @@ Dump = Callable[[object], object]
 Parts = Iterator[tuple[str, Any]]
 
 
-def find_culprit(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dump: Dump) -> str:
+def find_culprit(
+    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dump: Dump, depth: int | None = None
+) -> str:
     """The smallest part of a call that can't be pickled, by its path and kind.
 
     Args:
@@ -22,19 +24,20 @@ def find_culprit(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
         args: Its arguments.
         kwargs: Its keyword arguments.
         dump: Pickles one object, or raises.
+        depth: How far to look into an argument; None = far.
     """
     parts = [(f"args[{place}]", value) for place, value in enumerate(args)]
     parts += [(f"kwargs[{name!r}]", value) for name, value in kwargs.items()]
     for start, value in [*parts, ("the function", function)]:
         if _fails(value, dump):
-            path, culprit = _descend(start, value, dump)
+            path, culprit = _descend(start, value, dump, _DEEPEST if depth is None else depth)
             return f"{path} ({_kind(culprit)})"
     return "the call as a whole"
 
 
-def _descend(path: str, value: Any, dump: Dump) -> tuple[str, Any]:
+def _descend(path: str, value: Any, dump: Dump, depth: int) -> tuple[str, Any]:
     seen = {id(value)}
-    for _ in range(_DEEPEST):
+    for _ in range(depth):
         for label, part in _parts(value):
             if id(part) not in seen and _fails(part, dump):
                 path, value = path + label, part

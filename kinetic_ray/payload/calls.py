@@ -57,7 +57,8 @@ def pack_call(
         data = pickler.dumps(call)
     except Exception as exc:
         name = getattr(function, "__qualname__", type(function).__name__)
-        culprit = find_culprit(function, args, kwargs, lambda obj: CallPickler(by_value).dumps(obj))
+        depth = 0 if _is_too_deep(exc) else None
+        culprit = find_culprit(function, args, kwargs, lambda obj: CallPickler(by_value).dumps(obj), depth)
         raise PayloadError(
             f"{name}: {culprit} can't be sent to another process: {_words(exc)}. "
             "Make it inside the function, or pass what it is made from"
@@ -112,6 +113,8 @@ def _place_main(function: Any, file: Path) -> None:
 
 
 def _words(exc: BaseException) -> str:
-    if isinstance(exc, RecursionError):
-        return "it is nested too deeply"
-    return str(exc) or type(exc).__name__
+    return "it is nested too deeply" if _is_too_deep(exc) else str(exc) or type(exc).__name__
+
+
+def _is_too_deep(exc: BaseException) -> bool:
+    return isinstance(exc, RecursionError) or isinstance(exc.__cause__, RecursionError)

@@ -6,7 +6,7 @@ import importlib
 import io
 import sys
 from collections.abc import Callable
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -57,13 +57,14 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(module)
 
     def _reduce_named(self, obj: FunctionType | type, module: str) -> Any:
-        depth = _depth_of(obj, module)
+        bare = _find(module, obj.__qualname__)
         if self._goes_by_value(module):
-            if depth != 0 or module == "__main__":  # by value under cloudpickle's own rule
+            if bare is not obj or module == "__main__":  # by value under cloudpickle's own rule
                 return super().reducer_override(obj)
             return self._dynamic_function_reduce(obj) if isinstance(obj, FunctionType) else _dynamic_class_reduce(obj)
         self.modules.add(module)
-        return (unwrapped, (module, obj.__qualname__, depth)) if depth else super().reducer_override(obj)
+        depth = None if bare is obj else _depth_of(obj, bare)
+        return super().reducer_override(obj) if depth is None else (unwrapped, (module, obj.__qualname__, depth))
 
     def _goes_by_value(self, module: str) -> bool:
         if module not in self._judged:
@@ -73,9 +74,9 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 def unwrapped(module: str, qualname: str, depth: int) -> Any:
     """What lies under `depth` decorators of a module's function. Its name and form are part of the stored format."""
-    found = _at(importlib.import_module(module), qualname)
+    found = _unbound(_at(importlib.import_module(module), qualname))
     for _ in range(depth):
-        found = found.__wrapped__
+        found = _unbound(found.__wrapped__)
     return found
 
 
@@ -89,17 +90,27 @@ def plain(function: Any) -> Any:
     return function
 
 
-def _depth_of(obj: FunctionType | type, module: str) -> int | None:
-    """How many wrappers hide an object under its own name: 0 for none; None if it isn't there at all."""
+def _find(module: str, qualname: str) -> Any:
+    """What stands in a module under a name; None for nothing."""
     try:
-        found = _at(sys.modules[module], obj.__qualname__)
+        return _at(sys.modules[module], qualname)
     except (AttributeError, ImportError):  # a lazy module's
         return None
+
+
+def _depth_of(obj: FunctionType | type, found: Any) -> int | None:
+    """How many wrappers hide an object in what was found under its name; None if it isn't there at all."""
     for depth in range(_MOST_WRAPPERS):
+        found = _unbound(found)
         if found is obj:
             return depth
         found = getattr(found, "__wrapped__", None)
     return None
+
+
+def _unbound(found: Any) -> Any:
+    """The function of a class method, which its class gives bound."""
+    return found.__func__ if isinstance(found, MethodType) else found
 
 
 def _at(module: ModuleType, qualname: str) -> Any:

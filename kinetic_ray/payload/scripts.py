@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import runpy
+import builtins
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 
 def run_script(path: str, argv: Sequence[str] = ()) -> None:
@@ -18,4 +19,8 @@ def run_script(path: str, argv: Sequence[str] = ()) -> None:
     script = Path(path).resolve()
     sys.argv = [path, *argv]
     sys.path.insert(0, str(script.parent))
-    runpy.run_path(str(script), run_name="__main__")
+    # Not runpy: it takes the module away again at the end, when threads and exit handlers of the script may need it.
+    module = ModuleType("__main__")
+    module.__dict__.update(__file__=str(script), __builtins__=builtins)
+    sys.modules["__main__"] = module
+    exec(compile(script.read_bytes(), str(script), "exec"), module.__dict__)
