@@ -1,14 +1,16 @@
 """A terminal in miniature: what a person would see after a program wrote these bytes."""
 
+import fcntl
 import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
+import termios
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
 _TOKEN = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)|(\x1b)")
 
@@ -68,32 +70,36 @@ class Screen:
 
 
 def run_in_terminal(
-    command: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None, columns: int = 100
+    command: Sequence[str], *, env: Mapping[str, str] | None = None, columns: int = 100, interrupt_at: str = ""
 ) -> tuple[int, str]:
-    """Runs a program whose standard streams are a terminal; returns its exit code and all that it wrote."""
+    """Runs a program whose standard streams are a terminal; returns its exit code and all that it wrote.
+
+    Args:
+        command: The program.
+        env: Its environment.
+        columns: Of the terminal.
+        interrupt_at: Once this has been written, the program gets what Ctrl-C sends.
+    """
     leader, follower = pty.openpty()
     try:
-        import fcntl
-        import termios
-
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=env, cwd=cwd)
+        process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=env)
         os.close(follower)
-        written = _read_all(leader, time.monotonic() + 120)
-        return process.wait(timeout=30), written
+        written = b""
+        for chunk in _chunks(leader, time.monotonic() + 120):
+            written += chunk
+            if interrupt_at and interrupt_at.encode() in written:
+                process.send_signal(signal.SIGINT)
+                interrupt_at = ""
+        return process.wait(timeout=30), written.decode()
     finally:
         os.close(leader)
 
 
-def _read_all(leader: int, deadline: float) -> str:
-    data = b""
+def _chunks(leader: int, deadline: float) -> Iterator[bytes]:
     while time.monotonic() < deadline:
         if select.select([leader], [], [], 1.0)[0]:
             try:
-                chunk = os.read(leader, 65536)
+                yield os.read(leader, 65536)
             except OSError:  # EIO: the last holder of the other end is gone
-                break
-            if not chunk:
-                break
-            data += chunk
-    return data.decode()
+                return

@@ -70,7 +70,8 @@ def list_command(
     readable = [look for look in looks if isinstance(look, facts.Look)]
     broken = [look for look in looks if isinstance(look, Exception)]
     if as_json:
-        print_json({"jobs": [facts.facts(look, now) for look in readable], "unreadable": [str(e) for e in broken]})
+        told = {"jobs": [facts.facts(look, now) for look in readable], "unreadable": [str(e) for e in broken]}
+        print_json({**told, "total": len(found)})
     elif readable:
         print_table(facts.HEADERS, [facts.cells(look, now) for look in readable], color=config.color())
     if not as_json and len(found) > limit:

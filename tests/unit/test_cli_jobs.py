@@ -70,6 +70,7 @@ def test_list_filters(kinetic: Kinetic) -> None:
     assert ids("--state", "succeeded") == ids("--name", "baseline") == ids("--tag", "paper") == [done.job_id]
     assert ids("--name", "evaluate") == ids("-n", "1") == [running.job_id]
     assert ids("--since", "1h") == []
+    assert kinetic.json("jobs", "list", "-n", "1")["total"] == 2
     assert kinetic.refusal("jobs", "list", "--state", "RUNING")[0] == 2
     assert kinetic.refusal("jobs", "list", "--since", "yesterday")[0] == 2
 
@@ -78,7 +79,7 @@ def test_an_empty_list_is_no_error_and_says_where_it_looked(kinetic: Kinetic) ->
     done = kinetic("jobs", "list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "store" in done.stderr
-    assert kinetic.json("jobs", "list") == {"jobs": [], "unreadable": []}
+    assert kinetic.json("jobs", "list") == {"jobs": [], "unreadable": [], "total": 0}
 
 
 def test_a_job_that_cannot_be_read_is_told_beside_the_others(kinetic: Kinetic) -> None:
@@ -271,7 +272,7 @@ def test_cleanup_removes_what_has_ended_and_only_with_force_what_runs(kinetic: K
     assert kinetic.refusal("jobs", "cleanup", running.job_id)[0] == 1
     assert running.exists()
     assert kinetic("jobs", "cleanup", running.job_id, "--force").exit_code == 0
-    assert kinetic.json("jobs", "list") == {"jobs": [], "unreadable": []}
+    assert kinetic.json("jobs", "list") == {"jobs": [], "unreadable": [], "total": 0}
     assert kinetic("jobs", "status", running.job_id).exit_code == 3
 
 

@@ -112,6 +112,20 @@ def test_variables_are_passed_on_by_name(project: Path, monkeypatch: pytest.Monk
     assert journal.env(journal.spec()) == {"WANDB_MODE": "offline"}
 
 
+def test_ctrl_c_in_a_terminal_leaves_words_and_no_display(project: Path) -> None:
+    command = [sys.executable, "-m", "kinetic_ray", "run", "script.py", "-a", "cpu", "--", "0"]
+    code, written = run_in_terminal(command, interrupt_at="[queue]")
+    screen = Screen(100)
+    screen.feed(written.replace("^C", ""))
+    rows = screen.text()
+    (entry,) = list_entries(open_store(project.parent / "store"))
+    assert code == 130
+    assert [row for row in rows if "[queue]" in row] == []
+    assert f"{entry.job_id} goes on without you." in rows
+    assert any(f"kinetic jobs cancel {entry.job_id}" in row for row in rows)
+    assert rows[-1] == "kinetic: interrupted"
+
+
 def test_a_terminal_is_shown_no_markup_and_no_foreign_control_codes(project: Path) -> None:
     nasty = b"[red]x[/red] [/path]\n\x1b[2J\x1b]0;title\x07safe \x1b[31mred\x1b[0m\n"
     job = Recorder(open_store(project.parent / "store")).succeeded(func_name="[bold]f", logs={0: nasty})
