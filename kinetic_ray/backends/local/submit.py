@@ -11,9 +11,9 @@ import time
 from asyncio import to_thread
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
-from kinetic_ray.backends.local.head import Head
+from kinetic_ray.backends.local.head import HeadReport
 from kinetic_ray.backends.local.hub import Hub, push
 from kinetic_ray.backends.local.rest import TERMINAL, ApiError, JobsApi
 from kinetic_ray.core.state import JobStatus, Reason
@@ -23,15 +23,38 @@ from kinetic_ray.store import Store, open_store
 
 _LOG = logging.getLogger(__name__)
 
-#: Seconds to get a job accepted, while Ray's job agent reports for the first time, say.
-_ACCEPT_S = 60.0
-#: Seconds that a driver has to end its job after it was told of a cancel.
-_CANCEL_GRACE_S = 10.0
-#: Seconds until Ray must have noticed that a driver is gone, and until one that was told to stop must be gone.
-_NOTICE_S, _STOP_S = 10.0, 40.0
-_LOOK_S = 1.0
 _MESSAGE_CHARS = 4000
 _REMEMBERED = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long things may take, in seconds.
+
+    Attributes:
+        accept: To get a job accepted, while Ray's job agent reports for the first time, say.
+        cancel: For a driver to end its job after it was told of a cancel.
+        notice: For Ray to notice that a driver is gone.
+        stop: For a driver to be gone that Ray was told to stop.
+        look: Between two looks at a job whose driver has not come.
+    """
+
+    accept: float = 60.0
+    cancel: float = 10.0
+    notice: float = 10.0
+    stop: float = 40.0
+    look: float = 1.0
+
+
+class HeadLike(Protocol):
+    """What the loop needs of the head."""
+
+    @property
+    def state(self) -> str:
+        """Either "starting", "up" or "failed"."""
+
+    async def report(self) -> HeadReport:
+        """Waits until it is up."""
 
 
 @dataclass(slots=True)
@@ -64,8 +87,11 @@ class Job:
 class SubmitLoop:
     """All jobs of a cluster. Lives in one event loop; stores and the Jobs API are spoken to from threads."""
 
-    def __init__(self, head: Head, hub: Hub, token: str, max_drivers: int) -> None:
+    def __init__(
+        self, head: HeadLike, hub: Hub, token: str, max_drivers: int, patience: Patience | None = None
+    ) -> None:
         self.max_drivers = max_drivers
+        self._patience = patience or Patience()
         self._head = head
         self._hub = hub
         self._token = token
@@ -148,10 +174,11 @@ class SubmitLoop:
 
     async def give_up(self, why: str) -> None:
         """Ends every job that has not ended, because nothing will drive it any more."""
+        open_jobs = [self._jobs[job_id] for job_id in self.open_jobs()]
         await self.close()
-        for job_id in self.open_jobs():
+        for job in open_jobs:
             with contextlib.suppress(KineticError, OSError):
-                await self._close_lost(self._jobs[job_id], why)
+                await self._close_lost(job, why)
 
     # The queue.
 
@@ -210,7 +237,7 @@ class SubmitLoop:
 
     async def _post(self, api: JobsApi, job: Job) -> None:
         words = [sys.executable, "-m", "kinetic_ray.runner", job.journal.store.url, job.job_id]
-        deadline = time.monotonic() + _ACCEPT_S
+        deadline = time.monotonic() + self._patience.accept
         while True:
             try:
                 await to_thread(api.submit, shlex.join(words), job.job_id)
@@ -239,7 +266,7 @@ class SubmitLoop:
         stop_at = None
         while not (job.driven and job.driver is None):
             if job.cancelled and stop_at is None:
-                stop_at = time.monotonic() + _CANCEL_GRACE_S
+                stop_at = time.monotonic() + self._patience.cancel
             if job.cancelled and job.driver is not None:
                 push(job.driver, {"event": "cancel"})  # again at each look: it does no harm, and none is lost
             if stop_at is not None and time.monotonic() > stop_at:
@@ -248,7 +275,7 @@ class SubmitLoop:
                 return
             job.changed.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(job.changed.wait(), _LOOK_S)
+                await asyncio.wait_for(job.changed.wait(), self._patience.look)
 
     async def _has_ended(self, api: JobsApi, job: Job) -> bool:
         try:
@@ -267,7 +294,7 @@ class SubmitLoop:
         if job.driver is not None:
             with contextlib.suppress(ApiError):
                 await to_thread(api.stop, job.job_id)
-        deadline = time.monotonic() + (_NOTICE_S if job.driver is None else _STOP_S)
+        deadline = time.monotonic() + (self._patience.notice if job.driver is None else self._patience.stop)
         while not await self._has_ended(api, job) and time.monotonic() < deadline:  # noqa: ASYNC110 - Ray tells no one
             await asyncio.sleep(0.2)
         await self._close_lost(job, f"its driver has gone. {job.message}".strip())

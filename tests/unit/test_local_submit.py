@@ -1,0 +1,352 @@
+"""The submit loop against a Jobs API that misbehaves: every job that is handed over gets one end."""
+
+import asyncio
+import shlex
+import socket
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kinetic_ray.backends.local.head import HeadReport
+from kinetic_ray.backends.local.hub import Hub
+from kinetic_ray.backends.local.rest import ApiError, JobsApi
+from kinetic_ray.backends.local.submit import Patience, SubmitLoop
+from kinetic_ray.core.names import make_id
+from kinetic_ray.core.outcome import Blob
+from kinetic_ray.core.spec import Fingerprint, JobSpec
+from kinetic_ray.core.state import Event, EventKind, JobState
+from kinetic_ray.errors import ConfigError, KineticError, UsageError
+from kinetic_ray.journal import JobJournal
+from kinetic_ray.store import Store, open_store
+from tests.unit.jobs_api import TOKEN, FakeJobsApi
+
+SHORT = Patience(accept=5.0, cancel=0.2, notice=0.3, stop=0.3, look=0.02)
+WAIT = 10.0
+
+
+class _Head:
+    def __init__(self, address: str) -> None:
+        self.state = "starting"
+        self._report: asyncio.Future[HeadReport] = asyncio.get_running_loop().create_future()
+        self._address = address
+
+    def come_up(self) -> None:
+        self.state = "up"
+        self._report.set_result(HeadReport("n", "127.0.0.1:1", self._address, 2))
+
+    def fail(self) -> None:
+        self.state = "failed"
+        self._report.set_exception(ConfigError("the embedded cluster can't start: no space"))
+
+    async def report(self) -> HeadReport:
+        return await asyncio.shield(self._report)
+
+
+class _Bench:
+    """A loop, its Jobs API, its head and a store with jobs."""
+
+    def __init__(self, folder: Path, api: FakeJobsApi, max_drivers: int) -> None:
+        self.api = api
+        self.head = _Head(api.address)
+        self.store: Store = open_store(folder / "store")
+        self.loop = SubmitLoop(self.head, Hub(), TOKEN, max_drivers, SHORT)
+        self.lines: list[asyncio.StreamWriter] = []
+        self._made = 0
+
+    def journal(self, job_id: str) -> JobJournal:
+        return JobJournal(self.store, job_id)
+
+    def create(self, priority: int = 0) -> str:
+        self._made += 1
+        job_id = make_id("job", self._made, bytes(10))
+        client = Fingerprint("3.11", "2.60", "3", "0")
+        spec = JobSpec(job_id, "f", float(self._made), "cpu", Blob("ab" * 32, 3), client, priority=priority)
+        self.journal(job_id).create(spec, {})
+        return job_id
+
+    async def hand_over(self, *job_ids: str) -> None:
+        for job_id in job_ids:
+            await self.loop.submit(self.store.url, job_id)
+
+    async def driver_comes(self, job_id: str) -> asyncio.StreamReader:
+        """A driver says hello; gives what it is told."""
+        theirs, ours = socket.socketpair()
+        told, driver = await asyncio.open_unix_connection(sock=theirs)
+        _, stream = await asyncio.open_unix_connection(sock=ours)
+        self.lines += [driver, stream]
+        self.loop.arrive(job_id, 1, stream)
+        return told
+
+    async def driver_goes(self, job_id: str, status: str = "FAILED", message: str = "") -> None:
+        self.api.jobs[job_id] = {"status": status, "message": message}
+        stream = self.loop._jobs[job_id].driver
+        assert stream is not None
+        self.loop.leave(job_id, stream)
+
+    async def until(self, predicate: Callable[[], object], what: str = "") -> None:
+        async with asyncio.timeout(WAIT):
+            while not predicate():
+                await asyncio.wait([asyncio.create_task(asyncio.to_thread(lambda: None))])
+
+    async def until_gone(self, job_id: str) -> JobState:
+        await self.until(lambda: self.loop.observe(job_id)[0] == "gone")
+        return self.journal(job_id).state()
+
+
+@asynccontextmanager
+async def _bench(folder: Path, api: FakeJobsApi, max_drivers: int = 8, up: bool = True) -> AsyncIterator[_Bench]:
+    bench = _Bench(folder, api, max_drivers)
+    if up:
+        bench.head.come_up()
+    try:
+        yield bench
+    finally:
+        await bench.loop.close()
+        for line in bench.lines:
+            line.close()
+            await line.wait_closed()
+
+
+@pytest.fixture
+def api():
+    fake = FakeJobsApi()
+    yield fake
+    fake.close()
+
+
+Test = Callable[[_Bench], Awaitable[None]]
+
+
+def _run(folder: Path, api: FakeJobsApi, test: Test, max_drivers: int = 8, up: bool = True) -> None:
+    async def whole() -> None:
+        async with _bench(folder, api, max_drivers, up) as bench:
+            await test(bench)
+
+    asyncio.run(whole())
+
+
+def test_a_job_is_submitted_as_soon_as_the_head_is_up(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id, job_id)
+        assert bench.loop.observe(job_id) == ("submitting", "the embedded cluster is starting")
+        bench.head.come_up()
+        await bench.until(lambda: job_id in api.jobs)
+        assert api.entrypoints[job_id] == f"{sys.executable} -m kinetic_ray.runner {bench.store.url} {job_id}"
+        await bench.driver_comes(job_id)
+        assert bench.loop.observe(job_id) == ("live", "")
+
+    _run(tmp_path, api, test, up=False)
+    assert [line for line in api.asked if line.startswith("POST")] == ["POST /api/jobs/"]
+
+
+def test_a_store_with_an_awkward_name_stays_one_word(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        await bench.until(lambda: job_id in api.jobs)
+
+    folder = tmp_path / "it's; touch $HOME 'x'"
+    folder.mkdir()
+    _run(folder, api, test)
+    (entrypoint,) = api.entrypoints.values()
+    words = shlex.split(entrypoint)
+    assert len(words) == 5
+    assert open_store(words[3], create=False).url == open_store(folder / "store").url
+
+
+@pytest.mark.parametrize(("unready", "swallow"), [(3, 0), (0, 1), (2, 1)])
+def test_a_submission_is_repeated_until_ray_has_it_once(
+    tmp_path: Path, api: FakeJobsApi, unready: int, swallow: int
+) -> None:
+    api.unready, api.swallow = unready, swallow
+
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        await bench.until(lambda: job_id in api.jobs)
+        await bench.driver_comes(job_id)
+        assert bench.loop.observe(job_id)[0] == "live"
+
+    _run(tmp_path, api, test)
+    assert len(api.jobs) == 1
+
+
+def test_a_terminal_ray_job_of_that_id_is_replaced(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        api.jobs[job_id] = {"status": "FAILED", "message": "an older run"}
+        await bench.hand_over(job_id)
+        await bench.until(lambda: api.jobs.get(job_id, {}).get("status") == "RUNNING")
+
+    _run(tmp_path, api, test)
+
+
+def test_only_so_many_drivers_run_and_the_rest_come_by_priority_then_age(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        first, low, old, high = (bench.create(priority) for priority in (0, -1, 0, 5))
+        await bench.hand_over(first, low, old, high)
+        order = [first]
+        for _ in range(3):
+            running = order[-1]
+            await bench.until(lambda job_id=running: job_id in api.jobs)
+            assert sorted(api.jobs) == sorted(order)
+            waiting = [job_id for job_id in (low, old, high) if job_id not in order]
+            assert {bench.loop.observe(job_id)[0] for job_id in waiting} == {"waiting"}
+            assert "1 of 1 drivers run" in bench.loop.observe(waiting[0])[1]
+            await bench.driver_comes(running)
+            before = set(api.jobs)
+            await bench.driver_goes(running)
+            await bench.until(lambda seen=before: set(api.jobs) - seen)
+            order += set(api.jobs) - before
+        assert order == [first, high, old, low]
+
+    _run(tmp_path, api, test, max_drivers=1)
+
+
+def test_a_driver_that_dies_leaves_a_job_with_an_end(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        await bench.until(lambda: job_id in api.jobs)
+        await bench.driver_comes(job_id)
+        await bench.driver_goes(job_id, message="exit code -9, last logs: boom")
+        state = await bench.until_gone(job_id)
+        assert (state.status, state.reason) == ("FAILED", "DriverLost")
+        assert "boom" in state.message
+
+    _run(tmp_path, api, test)
+
+
+def test_a_driver_that_never_comes_leaves_a_job_with_an_end(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        await bench.until(lambda: job_id in api.jobs)
+        api.jobs[job_id] = {"status": "FAILED", "message": "runtime_env setup failed"}
+        state = await bench.until_gone(job_id)
+        assert (state.status, state.reason) == ("FAILED", "DriverLost")
+        assert "runtime_env setup failed" in state.message
+
+    _run(tmp_path, api, test)
+
+
+def test_a_job_that_its_driver_ended_is_left_as_it_is(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        await bench.until(lambda: job_id in api.jobs)
+        await bench.driver_comes(job_id)
+        log = bench.journal(job_id).claim({})
+        log.append(Event(EventKind.ENDED, 1.0, {"status": "SUCCEEDED"}))
+        await bench.driver_goes(job_id, "SUCCEEDED")
+        assert (await bench.until_gone(job_id)).status == "SUCCEEDED"
+        assert bench.journal(job_id).newest_claim() == 1
+        await bench.hand_over(job_id)  # handed over again, it is not run again
+        await bench.until_gone(job_id)
+
+    _run(tmp_path, api, test)
+    assert api.asked.count("POST /api/jobs/") == 1
+
+
+def test_cancel_of_a_waiting_job_closes_it_unrun(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        first, second = bench.create(), bench.create()
+        await bench.hand_over(first, second)
+        await bench.until(lambda: first in api.jobs)
+        bench.journal(second).request_cancel({})
+        await bench.loop.cancel(bench.store.url, second)
+        assert bench.loop.observe(second)[0] == "gone"
+        state = bench.journal(second).state()
+        assert (state.status, state.reason) == ("STOPPED", "Cancelled")
+        await bench.driver_comes(first)
+        await bench.driver_goes(first)
+        await bench.until_gone(first)
+
+    _run(tmp_path, api, test, max_drivers=1)
+    assert len(api.entrypoints) == 1
+
+
+def test_cancel_before_the_head_is_up_never_submits(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        bench.journal(job_id).request_cancel({})
+        await bench.loop.cancel(bench.store.url, job_id)
+        bench.head.come_up()
+        assert (await bench.until_gone(job_id)).status == "STOPPED"
+
+    _run(tmp_path, api, test, up=False)
+    assert api.entrypoints == {}
+
+
+def test_cancel_is_told_to_the_driver_then_enforced(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        await bench.until(lambda: job_id in api.jobs)
+        told = await bench.driver_comes(job_id)
+        bench.journal(job_id).request_cancel({})
+        await bench.loop.cancel(bench.store.url, job_id)
+        assert await asyncio.wait_for(told.readline(), WAIT) == b'{"event":"cancel"}\n'
+        state = await bench.until_gone(job_id)  # it doesn't listen
+        assert (state.status, state.reason) == ("STOPPED", "Cancelled")
+        assert f"POST /api/jobs/{job_id}/stop" in api.asked
+
+    _run(tmp_path, api, test)
+
+
+def test_cancel_of_a_job_that_nobody_knows_closes_it(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        bench.journal(job_id).request_cancel({})
+        await bench.loop.cancel(bench.store.url, job_id)
+        assert bench.journal(job_id).state().status == "STOPPED"
+        assert bench.loop.observe(job_id) == ("unknown", "")
+
+    _run(tmp_path, api, test)
+
+
+def test_a_head_that_fails_ends_what_waits_for_it(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        running, waiting = bench.create(), bench.create()
+        await bench.hand_over(running, waiting)
+        bench.head.fail()
+        await bench.loop.give_up("the embedded cluster can't start: no space")
+        for job_id in (running, waiting):
+            state = await bench.until_gone(job_id)
+            assert (state.status, state.reason) == ("FAILED", "DriverLost")
+            assert "no space" in state.message
+        assert bench.loop.open_jobs() == []
+
+    _run(tmp_path, api, test, max_drivers=1, up=False)
+
+
+def test_what_can_not_be_read_is_refused_and_not_taken(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        with pytest.raises(UsageError, match="no job"):
+            await bench.loop.submit(bench.store.url, make_id("job", 77, bytes(10)))
+        with pytest.raises(KineticError):
+            await bench.loop.submit(str(tmp_path / "nothing here"), bench.create())
+        with pytest.raises(ConfigError, match="one process's memory"):
+            await bench.loop.submit("memory://x", bench.create())
+        assert bench.loop.to_list() == []
+
+    _run(tmp_path, api, test)
+
+
+def test_the_token_is_needed_and_never_shown(api: FakeJobsApi) -> None:
+    stranger = JobsApi(api.address, "guess")
+    with pytest.raises(ApiError, match="401") as caught:
+        stranger.job("job-1")
+    assert not caught.value.is_passing
+    assert "guess" not in f"{stranger!r} {caught.value}"
+
+
+def test_an_api_that_is_away_is_worth_another_try() -> None:
+    with pytest.raises(ApiError) as caught:
+        JobsApi("127.0.0.1:1", TOKEN).stop("job-1")
+    assert caught.value.is_passing
