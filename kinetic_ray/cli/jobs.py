@@ -63,7 +63,7 @@ def list_command(
     from kinetic_ray.jobs import list_jobs
 
     target = config.resolve(store=store)
-    found = list_jobs(state=state, name=name, tag=tag, since=since, store=target.store_url)
+    found = list_jobs(state=state, name=name, tag=tag, since=since, store=store)
     opened = open_store(target.store_url, create=False) if found else None
     looks = [] if opened is None else [facts.try_look(handle, opened) for handle in found[:limit]]
     now = time.time()

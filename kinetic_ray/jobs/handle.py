@@ -145,6 +145,8 @@ class JobHandle(Generic[R]):
             if not seen.state.is_driven and not state.is_terminal:
                 status, phase = JobStatus.PENDING, "driver lost" if state.epoch else str(Stage.SUBMITTED)
                 message = seen.message or f"no driver works on it ({seen.state})"
+            elif state.stage is Stage.SUBMITTED:
+                message = seen.message
         return JobPhase(status, phase, state.reason, message, state.attempt, state.ranks, state.warnings)
 
     def progress(self) -> Progress | None:

@@ -7,10 +7,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 from kinetic_ray.backends.base import Backend, Liveness, Observation
-from kinetic_ray.core.state import JobState, JobStatus, Reason
+from kinetic_ray.core.state import JobState, JobStatus, Reason, Stage
 from kinetic_ray.errors import JobLost, KineticError, SubmissionError
 from kinetic_ray.journal import JobJournal, Segments
 
@@ -48,6 +49,7 @@ class Watch:
         self._next_question = clock()
         self._without_driver = 0
         self._troubled = False
+        self._why = ""  # what the backend says of a job that has no driver yet
         self.state = JobState()
         #: Seconds to wait before the next look.
         self.pause = _FIRST_PAUSE
@@ -64,6 +66,8 @@ class Watch:
             if not self.state.is_terminal and self._clock() >= self._next_question:
                 self._next_question = self._clock() + _ASK_EVERY
                 self._ask()
+            if self.state.stage is Stage.SUBMITTED:
+                self.state = replace(self.state, message=self._why)
         except (JobLost, SubmissionError):
             raise
         except (KineticError, OSError) as exc:
@@ -81,6 +85,7 @@ class Watch:
 
     def _ask(self) -> None:
         seen = self._backend.observe(self._journal.store.url, self._journal.job_id)
+        self._why = seen.message
         if seen.state.is_driven:
             self._without_driver = 0
             return

@@ -82,6 +82,16 @@ def test_an_empty_list_is_no_error_and_says_where_it_looked(kinetic: Kinetic) ->
     assert kinetic.json("jobs", "list") == {"jobs": [], "unreadable": [], "total": 0}
 
 
+def test_before_the_first_job_the_list_is_empty_and_nothing_is_made(
+    kinetic: Kinetic, kinetic_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KINETIC_STORE")
+    assert kinetic.json("jobs", "list")["total"] == 0
+    assert list(kinetic_home.iterdir()) == []
+    monkeypatch.setenv("KINETIC_STORE", str(kinetic_home / "nowhere"))  # a place of one's own choice is a slip
+    assert kinetic.refusal("jobs", "list")[0] == 4
+
+
 def test_a_job_that_cannot_be_read_is_told_beside_the_others(kinetic: Kinetic) -> None:
     good, bad = kinetic.record.succeeded(1), kinetic.record.running(2)
     kinetic.record.store.put(bad.keys.spec, b"torn")
