@@ -45,6 +45,7 @@ SETTINGS: Mapping[str, Setting] = {
     "bundle_limit_mb": Setting("KINETIC_BUNDLE_LIMIT_MB", "250", "largest code bundle that is sent, in MB"),
     "debug": Setting("KINETIC_DEBUG", "off", "1: the command line shows tracebacks of its own errors"),
     "no_color": Setting("NO_COLOR", "colours", "anything: no colours on a terminal"),
+    "term": Setting("TERM", "a terminal that can move its cursor", "dumb: stages are shown line by line"),
 }
 
 

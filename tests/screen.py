@@ -83,6 +83,7 @@ def run_in_terminal(
     leader, follower = pty.openpty()
     try:
         fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        env = {**os.environ, "TERM": "xterm-256color"} if env is None else env
         process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=env)
         os.close(follower)
         written = b""

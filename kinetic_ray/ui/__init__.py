@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TextIO
 
+from kinetic_ray import config
 from kinetic_ray.core.state import JobState, JobStatus, Stage
 from kinetic_ray.ui.region import Region
 from kinetic_ray.ui.stages import STAGES, Pace, ending, stage_of, waits_for
@@ -38,7 +39,7 @@ class Subject:
 def open_reporter(
     subject: Subject, *, out: TextIO | None = None, err: TextIO | None = None, color: bool = True
 ) -> LiveReporter | PlainReporter:
-    """The reporter that fits the streams: live on a terminal, one line a stage elsewhere.
+    """The reporter that fits the streams: live on a terminal that can move its cursor, one line a stage elsewhere.
 
     Args:
         subject: What is being watched.
@@ -52,7 +53,9 @@ def open_reporter(
     """
     out, err = out or sys.stdout, err or sys.stderr
     writer = LogWriter(out, color=color)
-    return LiveReporter(subject, writer, err, color=color) if err.isatty() else PlainReporter(subject, writer, err)
+    if err.isatty() and config.setting("term") != "dumb":
+        return LiveReporter(subject, writer, err, color=color)
+    return PlainReporter(subject, writer, err)
 
 
 class PlainReporter:

@@ -1,6 +1,7 @@
 """The display of a blocking call: words, log lines that can do no harm, and what a terminal shows in the end."""
 
 import io
+import os
 import sys
 from dataclasses import replace
 
@@ -272,7 +273,8 @@ reporter.close()
 
 @pytest.mark.parametrize("columns", [40, 100])
 def test_in_a_real_terminal_no_line_is_mangled(columns: int) -> None:
-    code, written = run_in_terminal([sys.executable, "-c", PROGRAM], columns=columns)
+    env = {**os.environ, "TERM": "xterm"}
+    code, written = run_in_terminal([sys.executable, "-c", PROGRAM], env=env, columns=columns)
     assert code == 0, written
     screen = Screen(columns)
     screen.feed(written)
@@ -282,3 +284,10 @@ def test_in_a_real_terminal_no_line_is_mangled(columns: int) -> None:
     assert "succeeded after" in "".join(rows[200:])
     assert "[slice]" in written
     assert "[run]" in written
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines() -> None:
+    code, written = run_in_terminal([sys.executable, "-c", PROGRAM], env={**os.environ, "TERM": "dumb"})
+    rows = written.replace("\r\n", "\n").splitlines()
+    assert (code, "\x1b[J" in written, "\r" in "".join(rows)) == (0, False, False)
+    assert next(row for row in rows if row.startswith("kinetic: ")).endswith(": slice: starting tpu-v6e-16-0")
