@@ -7,14 +7,13 @@ import inspect
 from collections.abc import Callable
 from pathlib import Path
 from types import MethodType
-from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
 
 from kinetic_ray.errors import UsageError
-from kinetic_ray.jobs import JobHandle
-from kinetic_ray.jobs.submitting import Call, submit
 from kinetic_ray.options import OptionKwargs, check_options, copy_given
-from kinetic_ray.payload import run_script
-from kinetic_ray.payload.pickling import plain
+
+if TYPE_CHECKING:
+    from kinetic_ray.jobs import JobHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,6 +86,8 @@ class RemoteFunction(Generic[P, R]):
             UsageError, ConfigError, PayloadError: The call was refused; nothing was created.
             SubmissionError: The job is recorded, but could not be started.
         """
+        from kinetic_ray.jobs.submitting import Call, submit
+
         return submit(Call(self.__wrapped__, args, kwargs, self._name), self._options)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -129,6 +130,8 @@ class RemoteFunction(Generic[P, R]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travels as the plain function: inside of a job a decorated function is just called."""
+        from kinetic_ray.payload.pickling import plain
+
         return plain, (self.__wrapped__,)
 
     def __copy__(self) -> RemoteFunction[P, R]:
@@ -208,6 +211,9 @@ def submit_script(path: str, argv: list[str], **options: Unpack[OptionKwargs]) -
     Raises:
         UsageError: No such script, or a bad option.
     """
+    from kinetic_ray.jobs.submitting import Call, submit
+    from kinetic_ray.payload import run_script
+
     script = Path(path).resolve()
     if not script.is_file():
         raise UsageError(f"{path}: no such script")

@@ -126,4 +126,13 @@ def _spec(path: Path) -> pathspec.GitIgnoreSpec:
         text = path.read_text("utf-8", errors="replace")
     except OSError:  # there is none, or it is a folder
         text = ""
-    return pathspec.GitIgnoreSpec.from_lines(text.splitlines())
+    return pathspec.GitIgnoreSpec.from_lines(filter(_is_pattern, text.split("\n")))
+
+
+def _is_pattern(line: str) -> bool:
+    """Git passes over a line that is no pattern, such as a lone "!"."""
+    try:
+        pathspec.GitIgnoreSpec.from_lines([line])
+    except ValueError:
+        return False
+    return True

@@ -24,7 +24,7 @@ def main(store_url: str, job_id: str) -> None:
         sys.path[:0] = [os.path.normpath(root / entry) for entry in spec.bundle.sys_path]
     function, args, kwargs = payload.load_call(store.get_blob(spec.payload), root)
     sys.path = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
-    print(repr(function(*args, **kwargs)))
+    sys.stdout.write(repr(function(*args, **kwargs)))
 
 
 if __name__ == "__main__":

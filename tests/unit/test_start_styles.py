@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -33,62 +34,92 @@ FILES = {
 
 SUBMIT = "\nif __name__ == '__main__':\n    train.run_async(4)\n"
 
-# Each program's train(4) tells where it runs and what it has found.
+
+@dataclass(frozen=True)
+class Program:
+    """A program whose train(4) tells where it runs and what it has found there."""
+
+    file: str
+    text: str
+    value: str
+
+
 PROGRAMS = {
-    "root script": (
+    "root script": Program(
         "train.py",
-        "import helper, kinetic_ray as kinetic\n"
-        "@kinetic.remote\n"
-        "def train(x): return x, helper.NAME, open('data.txt').read()",
+        """
+import helper, kinetic_ray as kinetic
+@kinetic.remote
+def train(x): return x, helper.NAME, open('data.txt').read()
+""",
         "(4, 'helper of the root', 'data of the root')",
     ),
-    "script in a folder": (
+    "script in a folder": Program(
         "scripts/train.py",
-        "import beside, kinetic_ray as kinetic\n"
-        "from pathlib import Path\n"
-        "HERE = Path(__file__).parent\n"
-        "@kinetic.remote\n"
-        "def train(x):\n"
-        "    import beside as again\n"
-        "    return x, again.NAME, beside.NAME, Path(__file__).name, (Path(__file__).parent / 'beside.py').exists()",
+        """
+import beside, kinetic_ray as kinetic
+from pathlib import Path
+@kinetic.remote
+def train(x):
+    import beside as again
+    return x, again.NAME, beside.NAME, Path(__file__).name, Path(__file__).with_name('beside.py').exists()
+""",
         "(4, 'beside', 'beside', 'train.py', True)",
     ),
-    "module of a package": (
+    "module of a package": Program(
         "pkg/train.py",
-        "import kinetic_ray as kinetic\n"
-        "from . import sibling\n"
-        "@kinetic.remote\n"
-        "def train(x):\n"
-        "    from .sibling import NAME\n"
-        "    from pathlib import Path\n"
-        "    return x, sibling.NAME, NAME, Path(__file__).with_name('table.csv').read_text()",
+        """
+import kinetic_ray as kinetic
+from . import sibling
+@kinetic.remote
+def train(x):
+    from .sibling import NAME
+    from pathlib import Path
+    return x, sibling.NAME, NAME, Path(__file__).with_name('table.csv').read_text()
+""",
         "(4, 'sibling', 'sibling', 'a,b')",
     ),
-    "src layout": (
+    "src layout": Program(
         "scripts/train.py",
-        "import kinetic_ray as kinetic\nfrom lib import deep\n@kinetic.remote\ndef train(x): return x, deep.where()",
+        """
+import kinetic_ray as kinetic
+from lib import deep
+@kinetic.remote
+def train(x): return x, deep.where()
+""",
         "(4, ('lib.deep', '1.2', 'near'))",
     ),
-    "function of a sibling module": (
+    "function of a sibling module": Program(
         "train.py",
-        "import kinetic_ray as kinetic\nfrom work import train",
+        "from work import train",
         "(4, 'helper of the root', 'work')",
     ),
-    "classes of the script": (
+    "classes of the script": Program(
         "train.py",
-        "import kinetic_ray as kinetic\n"
-        "from dataclasses import dataclass\n"
-        "from enum import Enum\n"
-        "class Kind(Enum):\n    A = 1\n"
-        "@dataclass\nclass Config:\n    kind: Kind\n    def next(self): return Config(Kind.A)\n"
-        "CONFIG = Config(Kind.A)\n"
-        "@kinetic.run(accelerator='cpu')\ndef inner(x): return x + 1\n"
-        "@kinetic.remote\n"
-        "def train(x): return x, CONFIG.next() == CONFIG, CONFIG.kind is Kind.A, type(inner).__name__, inner(x)",
+        """
+import kinetic_ray as kinetic
+from dataclasses import dataclass
+from enum import Enum
+class Kind(Enum):
+    A = 1
+@dataclass
+class Config:
+    kind: Kind
+    def next(self): return Config(Kind.A)
+CONFIG = Config(Kind.A)
+@kinetic.run(accelerator='cpu')
+def inner(x): return x + 1
+@kinetic.remote
+def train(x): return x, CONFIG.next() == CONFIG, CONFIG.kind is Kind.A, type(inner).__name__, inner(x)
+""",
         "(4, True, True, 'function', 5)",
     ),
 }
-WORK = "import helper, kinetic_ray as kinetic\n@kinetic.remote\ndef train(x): return x, helper.NAME, __name__"
+WORK = """
+import helper, kinetic_ray as kinetic
+@kinetic.remote
+def train(x): return x, helper.NAME, __name__
+"""
 
 
 @pytest.fixture
@@ -135,11 +166,11 @@ def value_elsewhere(home: Path, project: Path) -> str:
     return done.stdout.strip()
 
 
-def write(project: Path, program: str) -> tuple[str, str]:
-    """Writes a program into the project; its path and the value that is expected."""
-    name, text, expected = PROGRAMS[program]
-    (project / name).write_text(text + SUBMIT)
-    return name, expected
+def write(project: Path, name: str) -> Program:
+    """Writes a program into the project."""
+    program = PROGRAMS[name]
+    (project / program.file).write_text(program.text + SUBMIT)
+    return program
 
 
 STYLES = [
@@ -156,28 +187,28 @@ STYLES = [
 
 @pytest.mark.parametrize(("program", "command", "cwd"), STYLES)
 def test_start_styles(tmp_path: Path, project: Path, program: str, command: list[str], cwd: str) -> None:
-    _, expected = write(project, program)
+    expected = write(project, program).value
     start(command, project / cwd, environment(tmp_path))
     assert value_elsewhere(tmp_path, project) == expected
 
 
 def test_a_script_by_its_path_from_elsewhere(tmp_path: Path, project: Path) -> None:
-    name, expected = write(project, "script in a folder")
-    start([str(project / name)], tmp_path, environment(tmp_path))
-    assert value_elsewhere(tmp_path, project) == expected
+    program = write(project, "script in a folder")
+    start([str(project / program.file)], tmp_path, environment(tmp_path))
+    assert value_elsewhere(tmp_path, project) == program.value
 
 
 def test_a_src_layout_on_the_path(tmp_path: Path, project: Path) -> None:
-    name, expected = write(project, "src layout")
-    start([name], project, environment(tmp_path, PYTHONPATH=str(project / "src")))
-    assert value_elsewhere(tmp_path, project) == expected
+    program = write(project, "src layout")
+    start([program.file], project, environment(tmp_path, PYTHONPATH=str(project / "src")))
+    assert value_elsewhere(tmp_path, project) == program.value
 
 
 def test_a_script_through_a_link_to_the_project(tmp_path: Path, project: Path) -> None:
-    name, expected = write(project, "script in a folder")
+    program = write(project, "script in a folder")
     (tmp_path / "link").symlink_to(project)
-    start([str(tmp_path / "link" / name)], tmp_path, environment(tmp_path))
-    assert value_elsewhere(tmp_path, project) == expected
+    start([str(tmp_path / "link" / program.file)], tmp_path, environment(tmp_path))
+    assert value_elsewhere(tmp_path, project) == program.value
 
 
 def test_modules_that_lie_outside_of_the_project_are_sent_as_well(tmp_path: Path, project: Path) -> None:
@@ -186,7 +217,7 @@ def test_modules_that_lie_outside_of_the_project_are_sent_as_well(tmp_path: Path
     (shared / "toolbox" / "__init__.py").write_text("from toolbox.part import NAME")
     (shared / "toolbox" / "part.py").write_text("NAME = 'part'")
     (shared / "single.py").write_text("NAME = 'single'\nclass Box: pass")
-    text = "import single, toolbox, kinetic_ray as kinetic\n@kinetic.remote\ndef train(x): return toolbox.NAME, single.NAME"
+    text = "import single, toolbox, kinetic_ray as k\n@k.remote\ndef train(x): return toolbox.NAME, single.NAME"
     (project / "train.py").write_text(text + SUBMIT)
     start(["train.py"], project, environment(tmp_path, PYTHONPATH=str(shared)))
     assert value_elsewhere(tmp_path, project.parent) == "('part', 'single')"
@@ -197,14 +228,15 @@ def test_a_script_in_the_home_folder_takes_along_what_it_has_imported_from_there
     home = tmp_path / "home"
     (home / "beside.py").write_text("NAME = 'beside'")
     (home / "private.txt").write_text("never sent")
-    _, text, expected = PROGRAMS["script in a folder"]
-    (home / "train.py").write_text(text.replace(", (Path(__file__).parent / 'beside.py').exists()", "") + SUBMIT)
+    program = PROGRAMS["script in a folder"]
+    text = program.text.replace(", Path(__file__).with_name('beside.py').exists()", "")
+    (home / "train.py").write_text(text + SUBMIT)
     start(["train.py"], home, env)
     assert b"never sent" not in b"".join(
         path.read_bytes() for path in (tmp_path / "store").rglob("*") if path.is_file()
     )
     (home / "beside.py").unlink()
-    assert value_elsewhere(tmp_path, tmp_path / "nowhere") == expected.replace(", True", "")
+    assert value_elsewhere(tmp_path, tmp_path / "nowhere") == program.value.replace(", True", "")
 
 
 def test_an_environment_in_the_project_is_neither_sent_nor_pickled(tmp_path: Path, project: Path) -> None:
@@ -231,7 +263,7 @@ def test_an_unchanged_project_is_stored_once(tmp_path: Path, project: Path) -> N
 def test_a_module_that_refers_to_an_installed_program_is_not_the_script(tmp_path: Path, project: Path) -> None:
     write(project, "function of a sibling module")
     start(["-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"], _with_test(project), environment(tmp_path))
-    assert value_elsewhere(tmp_path, project) == PROGRAMS["function of a sibling module"][2]
+    assert value_elsewhere(tmp_path, project) == PROGRAMS["function of a sibling module"].value
 
 
 def _with_test(project: Path) -> Path:
