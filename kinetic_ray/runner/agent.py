@@ -140,7 +140,12 @@ class HostAgent:
     def _zygote_for(self, plan: HostPlan) -> ZygoteLink:
         if self._zygote is None or not self._zygote.alive or self._zygote.plan != plan:
             self._drop_zygote()
-            self._zygote = ZygoteLink(plan, Path(tempfile.mkdtemp(prefix="kinetic-")))
+            scratch = Path(tempfile.mkdtemp(prefix="kinetic-"))
+            try:
+                self._zygote = ZygoteLink(plan, scratch)
+            except BaseException:
+                shutil.rmtree(scratch, ignore_errors=True)
+                raise
         return self._zygote
 
     def _drop_zygote(self) -> None:

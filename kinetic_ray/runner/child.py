@@ -275,11 +275,19 @@ def run_child(control: int, log: int, parent: int) -> int:
     message = link.receive()
     if message is None:
         return 70
+    if sys.platform != "linux":
+        threading.Thread(target=_end_with_agent, args=(link,), name="kinetic-agent", daemon=True).start()
     code = Rank(RankTask.from_dict(message), link).run()
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(Exception):  # the user's own stream, perhaps closed by now
             stream.flush()  # type: ignore[union-attr]
     return code
+
+
+def _end_with_agent(link: Lines) -> None:
+    """For macOS, where no kernel ends us with our parent: the agent says nothing more, so its next word is its end."""
+    link.receive()
+    os.killpg(os.getpid(), signal.SIGKILL)
 
 
 def main(argv: list[str]) -> None:

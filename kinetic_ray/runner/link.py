@@ -23,7 +23,12 @@ _START_TIMEOUT = 300.0
 _STOP_TIMEOUT = 10.0
 
 #: Of Ray's many variables in a worker, those that user code needs to join the same cluster.
-_RAY_KEPT = frozenset({"RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_TMPDIR", "RAY_USAGE_STATS_ENABLED"})
+# fmt: off
+_RAY_KEPT = frozenset((
+    "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_TMPDIR",
+    "RAY_USAGE_STATS_ENABLED",
+))
+# fmt: on
 #: What Ray sets inside a worker for the worker's own good.
 _RAY_SET = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "SPT_NOENV"})
 

@@ -1,4 +1,7 @@
-"""What the kernel promises about processes: who dies with whom, who adopts orphans, who descends from whom."""
+"""What the kernel promises about processes: who dies with whom, who adopts orphans, who descends from whom.
+
+The paths for macOS, here and where `sys.platform` is asked, are written after its manual pages and untested.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,14 @@ def kill_descendants() -> int:
             kill_quietly(process.pid)
             killed += 1
     return killed
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended yet; one that waits to be collected has."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def kill_quietly(pid: int) -> None:

@@ -30,6 +30,7 @@ from kinetic_ray.runner.process import (
     adopt_orphans,
     fork_is_safe,
     kill_descendants,
+    kill_group_quietly,
     kill_quietly,
     thread_count,
 )
@@ -141,6 +142,8 @@ class Zygote:
                 code = status
         if code is not None:
             child, self._child = self._child, None
+            if sys.platform != "linux" and child is not None:
+                kill_group_quietly(child)  # orphans don't come to us there; those in another session are lost
             strays = self._sweep()
             self._link.send({"exit": child, "code": code, "strays": strays})
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -240,11 +241,21 @@ def test_equal_plans_share_a_zygote_and_others_do_not(gang_of: MakeGang) -> None
     assert not alive(first["pid"])
 
 
-def test_a_runtime_that_is_missing_is_a_clear_error(store: Store) -> None:
+def test_a_runtime_that_is_missing_is_a_clear_error(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     agent = HostAgent()
     with pytest.raises(ConfigError, match=r"prepare the runtime .jax.: .*no jax here"):
         agent.prepare({"runtime": "jax", "env_vars": {"PYTHONSAFEPATH": "1", "PYTHONPATH": _broken_jax(store)}})
     agent.stop()
+    assert [*(tmp_path / "scratch").iterdir()] == []
+
+
+def test_an_unknown_runtime_is_refused() -> None:
+    with pytest.raises(UsageError, match="one of plain, jax"):
+        HostAgent().prepare({"runtime": "cobol"})
 
 
 def _broken_jax(store: Store) -> str:
