@@ -9,11 +9,9 @@ from difflib import get_close_matches
 from typing import Any, TypedDict
 
 from kinetic_ray.core.accelerators import Accelerator, parse_accelerator
+from kinetic_ray.core.env_vars import check_env_name
 from kinetic_ray.core.quantities import parse_duration, parse_size
 from kinetic_ray.errors import UsageError
-
-#: Set by the runner on every host; a job's own variables may not pretend to be them.
-RESERVED_PREFIX = "KINETIC_"
 
 
 class OptionKwargs(TypedDict, total=False):
@@ -108,47 +106,13 @@ def check_options(given: Mapping[str, Any]) -> Options:
     typed: dict[str, Any] = {}
     for name, value in values.items():
         typed |= OPTIONS[name](name, value)
+    _check_resources(accelerator, typed)
     return Options(accelerator, **typed)
 
 
 def copy_given(given: Mapping[str, Any]) -> dict[str, Any]:
     """A copy that later changes of the caller's containers don't reach: options hold from their decoration on."""
     return {name: _copy(value) for name, value in given.items()}
-
-
-#: What a wildcard never captures: these describe the client's machine. An exact name does.
-# fmt: off
-NOT_BY_WILDCARD = frozenset((
-    "PATH", "HOME", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV", "CONDA_PREFIX",
-    "CONDA_DEFAULT_ENV", "CONDA_EXE", "SHELL", "TMPDIR", "TMP", "TEMP", "HOSTNAME", "USER", "LOGNAME", "SSH_AUTH_SOCK",
-    "KUBERNETES_SERVICE_HOST", "KERAS_BACKEND",
-))
-# fmt: on
-
-
-def capture(patterns: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that `capture_env_vars` names, as they are now; names that aren't set are passed over.
-
-    Args:
-        patterns: Names, or prefixes with "*" at the end.
-        environ: The client's environment.
-
-    Example:
-        >>> capture(["WANDB_*", "HOME"], {"WANDB_MODE": "offline", "HOME": "/h", "PATH": "/bin"})
-        {'HOME': '/h', 'WANDB_MODE': 'offline'}
-    """
-    wanted = tuple(patterns)
-    prefixes = tuple(pattern[:-1] for pattern in wanted if pattern.endswith("*"))
-    found = {
-        name: value
-        for name, value in environ.items()
-        if name in wanted or (name.startswith(prefixes) and not _stays(name))
-    }
-    return dict(sorted(found.items()))
-
-
-def _stays(name: str) -> bool:
-    return name in NOT_BY_WILDCARD or name.startswith(RESERVED_PREFIX)
 
 
 def _copy(value: Any) -> Any:
@@ -203,11 +167,19 @@ def _resources(name: str, value: Any) -> dict[str, Any]:
     return fields
 
 
+def _check_resources(accelerator: Accelerator, typed: Mapping[str, Any]) -> None:
+    given = {key: typed[key] for key in ("cpus", "memory") if key in typed}
+    if given and accelerator.kind != "cpu":
+        raise UsageError(f"resources=: only for cpu gangs in this version; {accelerator.name} has its hosts to itself")
+    if accelerator.cpus > 1 and given.get("cpus", accelerator.cpus) != accelerator.cpus:
+        raise UsageError(f"resources['cpu']={given['cpus']:g} contradicts accelerator={accelerator.name!r}: give one")
+
+
 def _env_vars(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise UsageError(f"{name}={type(value).__name__}: expected a mapping of names to text")
     for key, text in value.items():
-        _check_env_name(name, key)
+        check_env_name(name, key)
         if not isinstance(text, str) or "\0" in text:
             raise UsageError(f"{name}[{key!r}]: expected text, got {type(text).__name__}; write str(...) around it")
     return {name: dict(value)}
@@ -216,19 +188,10 @@ def _env_vars(name: str, value: Any) -> dict[str, Any]:
 def _capture(name: str, value: Any) -> dict[str, Any]:
     patterns = _texts(name, value)
     for pattern in patterns:
-        _check_env_name(name, pattern.removesuffix("*") or "*")
+        check_env_name(name, pattern.removesuffix("*") or "*")
         if "*" in pattern[:-1] or pattern == "*":
             raise UsageError(f"{name}={pattern!r}: expected a name, or a prefix with '*' at its end such as 'WANDB_*'")
     return {name: patterns}
-
-
-def _check_env_name(option: str, key: Any) -> None:
-    if not isinstance(key, str) or not key or "=" in key or "\0" in key:
-        raise UsageError(f"{option}: {key!r} can't be the name of an environment variable")
-    if key.startswith(RESERVED_PREFIX):
-        raise UsageError(
-            f"{option}: {key!r}: names that start with {RESERVED_PREFIX} are set by kinetic_ray on every host"
-        )
 
 
 def _text(name: str, value: Any) -> dict[str, Any]:

@@ -16,12 +16,13 @@ from kinetic_ray import config
 from kinetic_ray.backends.base import Backend, Need, load_backend
 from kinetic_ray.bundle import Bundle, find_project
 from kinetic_ray.config import Target
+from kinetic_ray.core.env_vars import capture
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.spec import BundleRef, Fingerprint, JobSpec
 from kinetic_ray.errors import KineticError, SubmissionError, UsageError
 from kinetic_ray.jobs.handle import JobHandle
 from kinetic_ray.journal import JobJournal, new_env_id
-from kinetic_ray.options import Options, capture
+from kinetic_ray.options import Options
 from kinetic_ray.payload import Payload, pack_call
 from kinetic_ray.store import Store, open_store
 from kinetic_ray.version import __version__
