@@ -47,7 +47,7 @@ class RemoteFunction(Generic[P, R]):
     def __init__(self, function: Callable[P, R], given: OptionKwargs, *, calls_run: bool) -> None:
         self._given = copy_given(given)
         self._options = check_options(self._given)
-        self._name = getattr(function, "__qualname__", type(function).__name__)
+        self._name = _name_of(function)
         self.calls_run = calls_run
         functools.update_wrapper(self, function)
 
@@ -236,7 +236,7 @@ def _decorate(function: Any, options: dict[str, Any], *, default: str, calls_run
 
 
 def _check_function(function: Any) -> None:
-    name = getattr(function, "__qualname__", repr(function))
+    name = _name_of(function)
     if isinstance(function, RemoteFunction):
         raise TypeError(f"{name} is decorated already: use .options(...) to change its options")
     if isinstance(function, classmethod | staticmethod):
@@ -255,6 +255,12 @@ def _check_function(function: Any) -> None:
         )
     if inspect.isasyncgenfunction(function):
         raise TypeError(f"{name} is an async generator function: return a plain value from a plain function")
+
+
+def _name_of(function: Any) -> str:
+    """The name for people: "train", "Trainer.train", "partial"."""
+    name = getattr(function, "__qualname__", type(function).__name__)
+    return str(name).rpartition("<locals>.")[2]
 
 
 def _inside_a_job() -> bool:

@@ -56,7 +56,7 @@ def pack_call(
     try:
         data = pickler.dumps(call)
     except Exception as exc:
-        name = getattr(function, "__qualname__", type(function).__name__)
+        name = getattr(function, "__name__", type(function).__name__)
         depth = 0 if _is_too_deep(exc) else None
         culprit = find_culprit(function, args, kwargs, lambda obj: CallPickler(by_value).dumps(obj), depth)
         raise PayloadError(

@@ -221,7 +221,7 @@ GLOBALLY_LOCKED = types.FunctionType(uses_a_global.__code__, {"LOCK": LOCK, "__n
         (lambda: pack(print, data=[0, (payloads.Model(),)]), "kwargs['data'][1][0].lock (_thread.lock)"),
         (lambda: pack(print, payloads.Slotted(threading.Lock())), "args[0].inner (_thread.lock)"),
         (lambda: pack(print, {threading.Lock(): 1}), "(_thread.lock)"),
-        (lambda: pack(print, memoryview(b"")), "args[0] (memoryview)"),
+        (lambda: pack(print, threading.local()), "args[0] (_thread._local)"),
         (lambda: pack(print, (x for x in [])), "args[0] (generator)"),
         (lambda: pack(print, payloads.Stubborn()), "args[0] (tests.unit.payloads.Stubborn)"),
         (lambda: pack(closure_over([threading.Lock()])), "the function's closure variable value[0] (_thread.lock)"),

@@ -81,3 +81,12 @@ class Trainer:
 
 def of_the_golden_file(numbers: list[int], point: Point, *, function: Callable[[int], int]) -> tuple[int, Point, int]:
     return sum(numbers), point, function(5)
+
+
+class OddError(Exception):
+    """Its constructor takes other arguments than those it keeps."""
+
+    def __init__(self, code: int, *, detail: str) -> None:
+        super().__init__(f"code {code}: {detail}")
+        self.code = code
+        self.detail = detail

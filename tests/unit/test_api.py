@@ -1,0 +1,259 @@
+"""The decorators: every form gives the same kind of function, bad ones are refused where they are written."""
+
+import copy
+import functools
+import pickle
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import kinetic_ray as kinetic
+from kinetic_ray.journal import JobJournal, list_entries
+from kinetic_ray.store import Store, open_store
+from tests.unit import payloads
+from tests.waiting import wait_until
+
+THREADS = "kinetic_ray.testing.thread_backend:ThreadBackend"
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store of the test's own; jobs run in threads."""
+    url = f"memory://{uuid.uuid4()}"
+    monkeypatch.setenv("KINETIC_STORE", url)
+    monkeypatch.setenv("KINETIC_BACKEND", THREADS)
+    return open_store(url)
+
+
+def double(x: int) -> int:
+    """Twice as much."""
+    return 2 * x
+
+
+# Forms.
+
+
+@pytest.mark.parametrize(
+    ("function", "accelerator", "calls_run"),
+    [
+        (kinetic.run(double), "tpu-v5e-1", True),
+        (kinetic.run()(double), "tpu-v5e-1", True),
+        (kinetic.run("tpu-v6e-16")(double), "tpu-v6e-16", True),
+        (kinetic.run(accelerator="v6e-16")(double), "tpu-v6e-16", True),
+        (kinetic.remote(double), "cpu", False),
+        (kinetic.remote()(double), "cpu", False),
+        (kinetic.remote(accelerator="tpu-v6e-16", timeout="1h")(double), "tpu-v6e-16", False),
+    ],
+)
+def test_with_and_without_parentheses(function: Any, accelerator: str, calls_run: bool) -> None:
+    assert isinstance(function, kinetic.RemoteFunction)
+    assert repr(function) == f"<kinetic.{'run' if calls_run else 'remote'} function double on {accelerator}>"
+    assert (function.__name__, function.__doc__, function.__module__) == ("double", "Twice as much.", __name__)
+    assert function.__wrapped__ is double
+    assert function.local(4) == 8
+
+
+@pytest.mark.parametrize("decorator", [kinetic.run, kinetic.remote])
+@pytest.mark.parametrize(
+    "bad", [{"acelerator": "cpu"}, {"accelerator": "tpu-v6e-17"}, {"timeout": "soon"}, {"queue": "q"}]
+)
+def test_options_are_checked_at_the_decorators_line(decorator: Any, bad: dict[str, Any]) -> None:
+    with pytest.raises(kinetic.UsageError):
+        decorator(**bad)
+
+
+class Class:
+    pass
+
+
+async def coroutine() -> None:
+    pass
+
+
+def generator() -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "told"),
+    [
+        (3, TypeError, "can't be called"),
+        (classmethod(double), TypeError, "write @classmethod above"),
+        (staticmethod(double), TypeError, "write @staticmethod above"),
+        (Class, kinetic.UsageError, "later version"),
+        (functools.lru_cache(double), TypeError, "lru_cache"),
+        (functools.cache(double), TypeError, "lru_cache"),
+        (coroutine, TypeError, "async"),
+        (generator, TypeError, "generator"),
+        (kinetic.remote(double), TypeError, "decorated already"),
+    ],
+)
+def test_what_cannot_be_decorated(bad: Any, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        kinetic.run(accelerator="cpu")(bad)
+
+
+def test_nameless_callables_are_fine() -> None:
+    assert kinetic.remote(functools.partial(double, 4)).local() == 8
+    assert "partial" in repr(kinetic.remote(functools.partial(double, 4)))
+
+
+def test_a_remote_function_is_not_called_directly() -> None:
+    with pytest.raises(TypeError, match=r"double\.run\(\.\.\.\).*double\.run_async\(\.\.\.\).*double\.local"):
+        kinetic.remote(double)(3)
+
+
+def test_remote_comes_later() -> None:
+    with pytest.raises(kinetic.UsageError, match=r"double\.remote\(\.\.\.\) comes with a later version"):
+        kinetic.remote(double).remote(3)
+
+
+# Options.
+
+
+def test_options_override_and_none_takes_back() -> None:
+    function = kinetic.remote(accelerator="cpu", hosts=3, name="a")(double)
+    other = function.options(accelerator="tpu-v6e-16", hosts=None)
+    assert repr(other) == "<kinetic.remote function double on tpu-v6e-16>"
+    assert repr(function) == "<kinetic.remote function double on cpu>"
+    with pytest.raises(kinetic.UsageError, match="contradicts"):
+        function.options(accelerator="tpu-v6e-16")
+    with pytest.raises(kinetic.UsageError, match="did you mean 'name'"):
+        function.options(nam="b")  # type: ignore[call-arg]
+
+
+def test_containers_are_copied_at_decoration(store: Store) -> None:
+    env, tags = {"A": "1"}, ["t"]
+    function = kinetic.remote(env_vars=env, tags=tags)(double)
+    env["B"] = "2"
+    tags.append("u")
+    spec = function.run_async(1).spec
+    assert (spec.env_names, spec.tags) == (("A",), ("t",))
+
+
+# Calls.
+
+
+def test_a_run_function_blocks_shows_stages_and_returns_the_value(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert kinetic.run(accelerator="cpu")(double)(21) == 42
+    assert "succeeded" in capsys.readouterr().err
+
+
+def test_run_and_run_async_and_await_agree(store: Store) -> None:
+    function = kinetic.remote(double)
+    job = function.run_async(x=3)
+    assert (function.run(3), job.result(), job.func_name) == (6, 6, "double")
+
+
+def test_gather_gives_every_rank(store: Store) -> None:
+    function = kinetic.remote(accelerator="tpu-v6e-16", num_slices=2, gather="all", runtime="plain")(double)
+    assert function.run(2) == [4] * 8
+    assert function.options(gather="leader").run(2) == 4
+
+
+def test_methods_take_their_instance_along(store: Store) -> None:
+    trainer = payloads.Trainer(100)
+    assert trainer.train(5) == 105
+    assert payloads.Trainer.train(trainer, 6) == 106
+    assert payloads.Trainer.static(7) == -7
+    assert trainer.train.run_async(8).result() == 108
+    assert trainer.train.local(9) == 109
+
+
+def test_the_users_exception_comes_back_as_itself(store: Store) -> None:
+    @kinetic.run(accelerator="cpu")
+    def fails() -> None:
+        raise payloads.OddError(3, detail="x")
+
+    with pytest.raises(payloads.OddError) as caught:
+        fails()
+    assert (caught.value.code, caught.value.detail) == (3, "x")
+    (note,) = caught.value.__notes__
+    for told in ("Raised in job-", "rank 0", "phase call", "in fails", "kinetic jobs logs job-"):
+        assert told in note
+
+
+def test_a_call_is_described_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN_OF_TEST", "s3cret")
+    function = kinetic.remote(
+        accelerator="tpu-v6e-8", chips_per_host=4, num_slices=2, timeout="1h", capacity_timeout=60, runtime="plain",
+        env_vars={"A": "1"}, capture_env_vars=["TOKEN_*", "NOT_SET"], output_dir="runs", name="n", tags=["t"],
+    )(double)  # fmt: skip
+    job = function.run_async(1)
+    spec = job.spec
+    assert (spec.accelerator, spec.chips_per_host, spec.num_slices, spec.hosts) == ("tpu-v6e-8", 4, 2, 1)
+    assert (spec.timeout, spec.capacity_timeout, spec.runtime, spec.gather) == (3600.0, 60.0, "plain", "leader")
+    assert (spec.env_names, spec.name, spec.tags) == (("A", "TOKEN_OF_TEST"), "n", ("t",))
+    assert spec.output_dir is not None
+    assert spec.output_dir.startswith("/")
+    assert spec.output_dir.endswith("/runs")
+    assert "s3cret" not in str(spec.to_dict())
+    assert spec.bundle is not None
+    assert "." in spec.bundle.sys_path
+
+
+@pytest.mark.parametrize(
+    ("given", "hosts", "cpus"), [({}, 1, 1.0), ({"hosts": 3}, 3, 1.0), ({"accelerator": "cpu-2"}, 1, 2.0)]
+)
+def test_gangs_of_cpu_hosts(store: Store, given: Any, hosts: int, cpus: float) -> None:
+    spec = kinetic.remote(**given)(double).run_async(1).spec
+    assert (spec.hosts, spec.cpus, spec.runtime) == (hosts, cpus, "plain")
+
+
+def test_values_of_variables_are_gone_once_the_job_has_ended(store: Store) -> None:
+    job = kinetic.remote(env_vars={"A": "s3cret"})(double).run_async(1)
+    job.result()
+    wait_until(lambda: not any(b"s3cret" in store.get(key) for key in store.walk("jobs")), 10, "the values to be gone")
+
+
+# Refused calls leave nothing behind.
+
+
+def locked() -> Callable[[], object]:
+    import threading
+
+    lock = threading.Lock()
+    return lambda: lock
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda: kinetic.remote(locked()).run_async(), kinetic.PayloadError),
+        (lambda: kinetic.remote(double).run_async(x for x in ()), kinetic.PayloadError),
+        (
+            lambda: kinetic.remote(backend="tests.unit.backends:RefusingBackend")(double).run_async(1),
+            kinetic.UsageError,
+        ),
+        (lambda: kinetic.remote(backend="no.such:Backend")(double).run_async(1), kinetic.ConfigError),
+        (lambda: kinetic.remote(backend="nowhere")(double).run_async(1), kinetic.ConfigError),
+        (lambda: kinetic.remote(backend="local", image="me/img")(double).run_async(1), kinetic.UsageError),
+    ],
+)
+def test_a_refused_call_creates_nothing(store: Store, call: Callable[[], object], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        call()
+    assert store.walk("") == ["format.json"]
+
+
+def test_a_job_that_cannot_be_started_is_recorded_and_says_how_to_go_on(store: Store) -> None:
+    function = kinetic.remote(backend="tests.unit.backends:BrokenBackend")(double)
+    with pytest.raises(kinetic.SubmissionError, match=r"is recorded in memory.*the head is dead.*kinetic jobs") as e:
+        function.run_async(1)
+    (entry,) = list_entries(store)
+    assert entry.job_id in str(e.value)
+    assert JobJournal(store, entry.job_id).spec().func_name == "double"
+    assert kinetic.attach(entry.job_id).result() == 2  # under a backend that works
+
+
+# Travelling.
+
+
+def test_a_decorated_function_pickles_as_the_plain_one() -> None:
+    assert pickle.loads(pickle.dumps(payloads.Trainer(1))).base == 1
+    assert copy.copy(payloads.decorated) is payloads.decorated
+    assert copy.deepcopy([payloads.decorated])[0] is payloads.decorated
