@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -9,12 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kinetic_ray import wire
-from kinetic_ray.backends.local import env, pool
+from kinetic_ray.backends.local import env, leftovers, pool
 from kinetic_ray.backends.local.paths import Runtime, runtime_of
 from kinetic_ray.errors import ConfigError
 
 _START_S = 60.0
 _STOP_S = 120.0
+_EXIT_S = 10.0
 _TAIL_CHARS = 2000
 #: What connecting raises where nobody listens.
 NOBODY = (FileNotFoundError, ConnectionError)
@@ -61,6 +64,8 @@ def ask(home: Path, message: Mapping[str, object], timeout: float | None = 30.0)
 def stop(home: Path, force: bool) -> bool:
     """Stops the cluster and waits until nothing of it is left; False when none was there.
 
+    What a supervisor that was killed has left is removed as well.
+
     Args:
         home: The root of the client's state.
         force: Cancel the jobs that have not ended; it refuses otherwise.
@@ -68,14 +73,21 @@ def stop(home: Path, force: bool) -> bool:
     Raises:
         UsageError: Jobs have not ended.
     """
-    runtime = runtime_of(home)
     answer = ask(home, {"op": "stop", "force": force}, _STOP_S)
-    deadline = time.monotonic() + _START_S
-    while runtime.root.exists() and answer is not None and time.monotonic() < deadline:
-        if (hello := _greet(runtime)) is not None and hello["pid"] != answer["pid"]:
-            break  # another has started meanwhile
-        time.sleep(0.005)
+    if answer is not None:
+        _await_end(int(answer["pid"]))
+    elif (runtime := runtime_of(home)).root.exists():
+        leftovers.sweep(runtime)
     return answer is not None
+
+
+def _await_end(pid: int) -> None:
+    """Waits for the end of a process that has only to exit."""
+    deadline = time.monotonic() + _EXIT_S
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline:
+            os.kill(pid, 0)
+            time.sleep(0.002)
 
 
 def _greet(runtime: Runtime) -> wire.Message | None:

@@ -14,6 +14,7 @@ from kinetic_ray.backends.local import guard
 from kinetic_ray.backends.local.paths import Runtime
 from kinetic_ray.errors import ConfigError
 
+_SWEEP_S = 10.0
 _MODULE = b"kinetic_ray.backends.local.supervisor"
 
 
@@ -60,6 +61,15 @@ def is_served(runtime: Runtime) -> bool:
     except OSError:
         return False
     return True
+
+
+def sweep(runtime: Runtime) -> None:
+    """Removes all that a dead supervisor has left, where no other has started meanwhile."""
+    lock = take_lock(runtime, _SWEEP_S)
+    if lock is not None:
+        clear(runtime)
+        remove(runtime)
+        os.close(lock)
 
 
 def clear(runtime: Runtime) -> None:

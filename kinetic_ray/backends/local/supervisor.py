@@ -288,7 +288,7 @@ def main(argv: Sequence[str]) -> int:
         with contextlib.suppress(OSError):
             guard.end_descendants(os.getpid())
             leftovers.remove(runtime)
-    return 0
+    os._exit(0)  # nothing is left to do, and a client waits for this
 
 
 async def _run(runtime: Runtime, home: str) -> None:

@@ -1,0 +1,108 @@
+"""What the tests of the embedded cluster share: asking it, looking at its processes, sockets and nodes."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from kinetic_ray import wire
+from kinetic_ray.backends.local import backend, client
+from kinetic_ray.backends.local.paths import Runtime, runtime_of
+from kinetic_ray.backends.local.rest import TERMINAL, JobsApi
+from tests.waiting import wait_until
+
+START_S = 120.0
+
+
+def start(home: Path) -> Runtime:
+    """Starts the embedded cluster of a home and waits until its head is up."""
+    runtime = client.ensure(home)
+    backend.environment(home)  # waits for the head
+    return runtime
+
+
+def slices(runtime: Runtime, name: str, count: int = 1, leased: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Asks for slices as the broker does."""
+    request = {"op": "slices", "accelerator": name, "chips_per_host": 0, "count": count, "exclude": leased}
+    return wire.call(runtime.sock, request, START_S)
+
+
+def processes(runtime: Runtime) -> list[psutil.Process]:
+    """All living processes of a cluster: everything that inherited the name of its socket."""
+    mark = f"KINETIC_SUPERVISOR={runtime.sock}".encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append(psutil.Process(int(process.name)))
+        except (OSError, psutil.NoSuchProcess):
+            continue  # it ended while we looked
+    return found
+
+
+def listening(runtime: Runtime) -> list[tuple[str, str, int]]:
+    """(process, address, port) of every TCP or UDP port that the cluster's processes hold open to others."""
+    found = []
+    for process in processes(runtime):
+        try:
+            name, sockets = process.name(), process.net_connections("inet")
+        except psutil.NoSuchProcess:
+            continue
+        found += [(name, one.laddr.ip, one.laddr.port) for one in sockets if _is_open(one)]
+    return found
+
+
+def _is_open(one: Any) -> bool:
+    return one.status == psutil.CONN_LISTEN or (one.type.name == "SOCK_DGRAM" and not one.raddr)
+
+
+def api_of(home: Path) -> JobsApi:
+    """The cluster's Jobs API, with the token that its file holds."""
+    status = backend.status(home)
+    assert status is not None
+    token = runtime_of(home).token.read_text()
+    return JobsApi(status["dashboard_url"].removeprefix("http://"), token)
+
+
+def run_job(home: Path, entrypoint: str, job_id: str = "raw-1") -> str:
+    """Runs a command as a Ray job; its status at the end."""
+    api = api_of(home)
+    api.submit(entrypoint, job_id)
+
+    def ended() -> str:
+        job = api.job(job_id)
+        assert job is not None
+        return job["status"] if job["status"] in TERMINAL else ""
+
+    return wait_until(ended, 60, f"the job {job_id} to end")
+
+
+def ask_ray(home: Path, expression: str) -> Any:
+    """Evaluates an expression of `ray` in a process of its own that is connected to the cluster."""
+    environment = backend.environment(home)
+    assert environment is not None
+    script = (
+        "import json, os, ray\n"
+        "ray.init(address=os.environ['RAY_ADDRESS'], namespace='kinetic', log_to_driver=False, logging_level='error')\n"
+        f"print(json.dumps({expression}))\n"
+    )
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    words = [sys.executable, "-c", script]
+    done = subprocess.run(words, env={**kept, **environment}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def http_status(address: str, path: str, headers: dict[str, str], body: str | None = None) -> int:
+    """The answer to one HTTP request."""
+    connection = http.client.HTTPConnection(address, timeout=30)
+    try:
+        connection.request("POST" if body else "GET", path, body, headers)
+        return connection.getresponse().status
+    finally:
+        connection.close()
