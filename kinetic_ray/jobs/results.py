@@ -108,7 +108,8 @@ class Ended:
 
     def _note(self, outcome: Outcome) -> str:
         trace = outcome.error.traceback.rstrip() if outcome.error else ""
-        return f"\nRaised in {self.spec.job_id}, {self._place(outcome.rank)}, phase {outcome.phase}:\n{trace}\n{self._way_out(outcome.rank)}"
+        where = f"{self.spec.job_id}, {self._place(outcome.rank)}, phase {outcome.phase}"
+        return f"\nRaised in {where}:\n{trace}\n{self._way_out(outcome.rank)}"
 
     def _message(self, outcome: Outcome | None) -> str:
         """What happened, where, the last lines, what to do."""
