@@ -56,9 +56,12 @@ class JobHandle(Generic[R]):
 
     Example:
         >>> import kinetic_ray as kinetic
-        >>> kinetic.attach("job-0000000000e008000000000000", store="memory://doc-handle")
-        Traceback (most recent call last):
-        kinetic_ray.errors.UsageError: no job job-0000000000e008000000000000 in the store memory://doc-handle: ...
+        >>> @kinetic.remote(backend="kinetic_ray.testing.thread_backend:ThreadBackend")
+        ... def double(x: int) -> int:
+        ...     return 2 * x
+        >>> job = double.run_async(21)
+        >>> job.result(), job.status(), kinetic.attach(job.job_id) == job
+        (42, <JobStatus.SUCCEEDED: 'SUCCEEDED'>, True)
     """
 
     def __init__(self, job_id: str, target: Target, *, store: Store | None = None, backend: Backend | None = None):

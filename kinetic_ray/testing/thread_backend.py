@@ -35,7 +35,7 @@ class ThreadBackend:
         >>> @kinetic.run(accelerator="cpu", backend="kinetic_ray.testing.thread_backend:ThreadBackend")
         ... def double(x: int) -> int:
         ...     return 2 * x
-        >>> double(21)  # doctest: +SKIP
+        >>> double(21)
         42
     """
 

@@ -1,0 +1,681 @@
+"""Handles: waiting, values, errors, logs, cancelling, cleaning up, being lost; through any store, from any process."""
+
+import asyncio
+import contextlib
+import io
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+import kinetic_ray as kinetic
+from kinetic_ray.backends.base import Liveness, Need, Observation
+from kinetic_ray.config import Target
+from kinetic_ray.core.outcome import Outcome
+from kinetic_ray.core.state import Event, EventKind, JobState, JobStatus, Reason
+from kinetic_ray.errors import StoreError
+from kinetic_ray.jobs import JobHandle
+from kinetic_ray.jobs.watching import Watch
+from kinetic_ray.journal import JobJournal
+from kinetic_ray.store import Store, open_store
+from tests.unit.cli_jobs import Recorder
+from tests.waiting import wait_until
+
+
+@dataclass
+class Backend:
+    """Answers what a test tells it to, and remembers what it was asked."""
+
+    answers: list[Liveness] = field(default_factory=lambda: [Liveness.LIVE])
+    asked: int = 0
+    submitted: list[str] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    on_submit: Callable[[str, str], None] = lambda _url, _job_id: None
+
+    def check(self, need: Need) -> None:
+        return
+
+    def submit(self, store_url: str, job_id: str) -> None:
+        self.submitted.append(job_id)
+        self.on_submit(store_url, job_id)
+
+    def observe(self, store_url: str, job_id: str) -> Observation:
+        answer = self.answers[min(self.asked, len(self.answers) - 1)]
+        self.asked += 1
+        return Observation(answer)
+
+    def cancel(self, store_url: str, job_id: str) -> None:
+        self.cancelled.append(job_id)
+
+    def list(self) -> Mapping[str, Liveness]:
+        return {}
+
+    def dashboard_url(self) -> str | None:
+        return "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def store() -> Store:
+    return open_store(f"memory://{uuid.uuid4()}")
+
+
+@pytest.fixture
+def recorder(store: Store) -> Recorder:
+    return Recorder(store)
+
+
+def handle(journal: JobJournal, *answers: Liveness, backend: Backend | None = None) -> JobHandle[Any]:
+    target = Target("unused", journal.store.url, Path("/unused"))
+    answering = backend or Backend([*answers] or [Liveness.LIVE])
+    return JobHandle(journal.job_id, target, store=journal.store, backend=answering)
+
+
+# Values.
+
+
+def test_a_value_is_read_as_often_as_it_is_asked(recorder: Recorder) -> None:
+    job = handle(recorder.succeeded(value={"accuracy": 0.97}))
+    assert [job.result(), job.result(timeout=0)] == [{"accuracy": 0.97}] * 2
+    assert (job.status(), job.exception(), job.wait()) == (JobStatus.SUCCEEDED, None, JobStatus.SUCCEEDED)
+
+
+def test_an_altered_value_is_refused(recorder: Recorder, store: Store) -> None:
+    journal = recorder.succeeded()
+    store.put(journal.keys.value(1, 1, 0), cloudpickle.dumps(0.98))
+    with pytest.raises(kinetic.DataError, match="differs from its digest"):
+        handle(journal).result()
+
+
+def test_a_missing_value_is_named(recorder: Recorder, store: Store) -> None:
+    journal = recorder.succeeded()
+    store.delete(journal.keys.outcome(1, 1, 0))
+    with pytest.raises(kinetic.DataError, match="the store has no value of rank 0"):
+        handle(journal).result()
+
+
+class Unloadable:
+    def __reduce__(self) -> Any:
+        return __import__, ("module_that_is_only_on_the_host",)
+
+
+def test_a_value_that_this_process_cannot_rebuild(recorder: Recorder) -> None:
+    with pytest.raises(kinetic.PayloadError, match=r"module_that_is_only_on_the_host.*can be imported"):
+        handle(recorder.succeeded(value=Unloadable())).result()
+
+
+# Errors.
+
+
+def test_the_users_exception_as_itself(recorder: Recorder) -> None:
+    error = KeyError("row 7")
+    job = handle(recorder.failed(error=error))
+    with pytest.raises(KeyError, match="row 7") as caught:
+        job.result()
+    (note,) = caught.value.__notes__
+    for told in (job.job_id, "rank 2 (tpu-v6e-16-0, worker 2)", "phase call", "Traceback (remote)", "logs job-"):
+        assert told in note
+    assert isinstance(job.exception(), KeyError)
+    assert len(job.exception().__notes__) == 1  # type: ignore[union-attr]
+
+
+class Torn(Exception):
+    def __reduce__(self) -> Any:
+        return __import__, ("module_that_is_only_on_the_host",)
+
+
+@pytest.mark.parametrize("error", [Torn("the tear"), SystemExit(3), KeyboardInterrupt("the tear")])
+def test_what_cannot_or_must_not_be_raised_here_comes_in_words(recorder: Recorder, error: Exception) -> None:
+    job = handle(recorder.failed(error=error, logs={2: b"step 1\nlast words\n"}))
+    with pytest.raises(kinetic.JobFailed) as caught:
+        job.result()
+    text = str(caught.value)
+    name = type(error).__name__
+    for told in (job.job_id, "train on tpu-v6e-16", "rank 2 (tpu-v6e-16-0, worker 2)", "phase call", "UserError"):
+        assert told in text
+    for told in (name, "Traceback (remote)", "last words", f"kinetic jobs logs {job.job_id} --rank 2"):
+        assert told in text
+    assert (caught.value.job_id, caught.value.reason) == (job.job_id, "UserError")
+    assert isinstance(pickle.loads(pickle.dumps(caught.value)), kinetic.JobFailed)
+
+
+def test_an_altered_exception_is_not_loaded(recorder: Recorder, store: Store) -> None:
+    journal = recorder.failed()
+    store.put(journal.keys.error(1, 1, 2), b"cos\nsystem\n(S'true'\ntR.")
+    with pytest.raises(kinetic.DataError, match="differs from its digest"):
+        handle(journal).result()
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind", "told"),
+    [
+        (JobStatus.FAILED, Reason.PROCESS_DIED, kinetic.JobFailed, "exit code -9"),
+        (JobStatus.FAILED, Reason.NODE_LOST, kinetic.JobFailed, "NodeLost"),
+        (JobStatus.FAILED, Reason.DEADLINE_EXCEEDED, kinetic.JobTimeout, "DeadlineExceeded"),
+        (JobStatus.STOPPED, Reason.CANCELLED, kinetic.JobCancelled, "was cancelled"),
+    ],
+)
+def test_ends_without_an_exception(
+    recorder: Recorder, status: JobStatus, reason: Reason, kind: type[kinetic.JobError], told: str
+) -> None:
+    journal = recorder.ended(
+        recorder.running(logs={1: b"last words of rank 1\n"}),
+        status,
+        reason=str(reason),
+        message="exit code -9",
+        rank=1,
+    )
+    with pytest.raises(kind) as caught:
+        handle(journal).result()
+    for text in (journal.job_id, told, str(reason), "exit code -9", "rank 1 (tpu-v6e-16-0, worker 1)", "last words of"):
+        assert text in str(caught.value)
+
+
+def test_an_end_that_no_rank_caused(recorder: Recorder) -> None:
+    journal = recorder.ended(
+        recorder.running(), JobStatus.FAILED, reason=str(Reason.UNSCHEDULABLE), message="never fits"
+    )
+    with pytest.raises(kinetic.JobFailed, match="Unschedulable\nnever fits\nfull log"):
+        handle(journal).result()
+
+
+# Waiting.
+
+
+def test_a_clients_timeout_leaves_the_job_alone(recorder: Recorder) -> None:
+    job = handle(recorder.running())
+    for wait in (job.wait, job.result, job.exception):
+        with pytest.raises(TimeoutError, match=f"{job.job_id} .*RUNNING.*the job goes on"):
+            wait(timeout=0.05)
+    assert job.status() is JobStatus.RUNNING
+
+
+class Blinking:
+    """A journal whose store is away at some looks."""
+
+    def __init__(self, journal: JobJournal, errors: list[Exception]) -> None:
+        self.journal, self.errors = journal, errors
+        self.store, self.job_id, self.exists = journal.store, journal.job_id, journal.exists
+
+    def state(self, seen: Any = None) -> JobState:
+        if self.errors:
+            raise self.errors.pop()
+        return self.journal.state(seen)
+
+
+def test_blips_of_the_store_are_waited_out_and_told_once(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+    journal = Blinking(recorder.succeeded(), [StoreError("away"), OSError("gone"), kinetic.DataError("torn")])
+    watch = Watch(journal, Backend())  # type: ignore[arg-type]
+    pauses = []
+    while not watch.look().is_terminal:
+        pauses.append(watch.pause)
+    assert len(pauses) == 3
+    assert pauses == sorted(pauses)
+    assert len(caplog.messages) == 1
+
+
+def test_blips_of_the_backend_are_waited_out(recorder: Recorder) -> None:
+    class Away(Backend):
+        def observe(self, store_url: str, job_id: str) -> Observation:
+            raise kinetic.ConfigError("the supervisor is restarting")
+
+    watch = Watch(recorder.running(), Away())
+    assert [watch.look().status for _ in range(3)] == [JobStatus.RUNNING] * 3
+
+
+def test_looks_grow_rarer(recorder: Recorder) -> None:
+    watch = Watch(recorder.running(), Backend())
+    pauses = []
+    for _ in range(30):
+        watch.look()
+        pauses.append(watch.pause)
+    assert pauses == sorted(pauses)
+    assert pauses[0] < 0.03
+    assert pauses[-1] == 0.2
+
+
+def test_awaiting_does_not_block_the_loop(recorder: Recorder) -> None:
+    journal = recorder.running()
+    job = handle(journal)
+
+    async def both() -> tuple[float, int]:
+        ticks = 0
+        task = asyncio.ensure_future(_await(job))
+        while not task.done():
+            ticks += 1
+            if ticks == 3:
+                _finish(recorder, journal, 0.5)
+            await asyncio.wait([task], timeout=0.01)
+        return task.result(), ticks
+
+    value, ticks = asyncio.run(both())
+    assert value == 0.5
+    assert ticks >= 3  # the loop went on turning while the job was waited for
+
+
+async def _await(job: JobHandle[Any]) -> Any:
+    return await job
+
+
+def _finish(recorder: Recorder, journal: JobJournal, value: object) -> None:
+    data = cloudpickle.dumps(value)
+    blob = journal.store.write_object(journal.keys.value(1, 1, 0), [data])
+    journal.publish_outcome(1, 1, Outcome(0, ok=True, value=blob))
+    recorder.ended(journal, JobStatus.SUCCEEDED)
+
+
+def test_upstreams_arguments(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[JobStatus] = []
+
+    def told(status: JobStatus) -> None:
+        seen.append(status)
+        raise RuntimeError("swallowed, as upstream does")
+
+    journal = recorder.succeeded(logs={0: b"line\n"})
+    job = handle(journal)
+    value = job.result(cleanup=False, cleanup_timeout=1, stream_logs=True, on_status_change=told)
+    assert (value, seen) == (0.97, [JobStatus.SUCCEEDED])
+    assert capsys.readouterr().out == "line\n"
+    with pytest.raises(TypeError, match="did you mean 'cleanup'"):
+        job.result(clean_up=True)  # type: ignore[call-arg]
+    assert job.result(cleanup=True) == 0.97
+    assert job.status() is JobStatus.NOT_FOUND
+
+
+# Lost.
+
+
+def look_often(watch: Watch) -> None:
+    for _ in range(20):
+        watch.look()
+
+
+@pytest.mark.parametrize(
+    ("answers", "questions", "told"),
+    [
+        ([Liveness.DOWN], 1, "no supervisor runs"),
+        ([Liveness.GONE], 3, "its driver has ended without a word"),
+        ([Liveness.UNKNOWN], 3, "does not know it"),
+        ([Liveness.GONE, Liveness.LIVE, Liveness.GONE, Liveness.GONE, Liveness.GONE], 5, "without a word"),
+    ],
+)
+def test_a_job_that_nobody_drives_is_lost(
+    recorder: Recorder, answers: list[Liveness], questions: int, told: str
+) -> None:
+    backend, clock = Backend(answers), iter(range(0, 10_000, 60))
+    watch = Watch(recorder.running(), backend, clock=lambda: float(next(clock)))
+    with pytest.raises(kinetic.JobLost, match=told) as caught:
+        look_often(watch)
+    assert backend.asked == questions
+    assert "Submit the call again" in str(caught.value)
+
+
+def test_a_job_that_ended_while_the_backend_was_asked_is_not_lost(recorder: Recorder) -> None:
+    journal = recorder.running()
+
+    class EndsMeanwhile(Backend):
+        def observe(self, store_url: str, job_id: str) -> Observation:
+            _finish(recorder, journal, 1)
+            return Observation(Liveness.DOWN)
+
+    assert handle(journal, backend=EndsMeanwhile()).result() == 1
+
+
+@pytest.mark.parametrize("answer", [Liveness.DOWN, Liveness.UNKNOWN])
+def test_a_job_that_was_never_started_is_started_by_whoever_waits(recorder: Recorder, answer: Liveness) -> None:
+    journal = recorder.pending()
+    backend = Backend([answer, Liveness.WAITING], on_submit=lambda _url, _id: _start_and_finish(recorder, journal))
+    assert handle(journal, backend=backend).result() == 7
+    assert backend.submitted == [journal.job_id]
+
+
+def _start_and_finish(recorder: Recorder, journal: JobJournal) -> None:
+    log = journal.claim({"role": "test"})
+    log.append(Event(EventKind.ATTEMPT_STARTED, time.time(), {"attempt": 1}))
+    _finish(recorder, journal, 7)
+
+
+def test_a_job_that_can_never_be_started_says_so_after_three_tries(recorder: Recorder) -> None:
+    def refuse(_url: str, _job_id: str) -> None:
+        raise kinetic.ConfigError("the port is taken")
+
+    backend, clock = Backend([Liveness.DOWN], on_submit=refuse), iter(range(0, 10_000, 60))
+    watch = Watch(recorder.pending(), backend, clock=lambda: float(next(clock)))
+    with pytest.raises(kinetic.SubmissionError, match="the port is taken"):
+        look_often(watch)
+    assert len(backend.submitted) == 3
+
+
+def test_phase_tells_of_a_missing_driver(recorder: Recorder) -> None:
+    running = recorder.running(1)
+    told = handle(running, Liveness.GONE).phase()
+    assert (told.status, told.phase) == (JobStatus.PENDING, "driver lost")
+    told = handle(recorder.pending(2), Liveness.DOWN).phase()
+    assert (told.status, told.phase) == (JobStatus.PENDING, "submitted")
+    told = handle(running, Liveness.LIVE).phase()
+    assert (told.status, told.phase, told.attempt, len(told.hosts)) == (JobStatus.RUNNING, "run", 1, 4)
+
+
+def test_the_backend_is_not_asked_about_an_ended_job(recorder: Recorder) -> None:
+    backend = Backend()
+    job = handle(recorder.succeeded(), backend=backend)
+    assert (job.status(), job.result(), backend.asked) == (JobStatus.SUCCEEDED, 0.97, 0)
+
+
+# Cancelling and cleaning up.
+
+
+def test_cancel_writes_its_record_before_it_tells_the_backend(recorder: Recorder) -> None:
+    journal = recorder.running()
+
+    class Stops(Backend):
+        def cancel(self, store_url: str, job_id: str) -> None:
+            super().cancel(store_url, job_id)
+            assert journal.cancel_requested()
+            recorder.ended(journal, JobStatus.STOPPED, reason="Cancelled")
+
+    backend = Stops()
+    job = handle(journal, backend=backend)
+    job.cancel()
+    job.cancel()
+    assert (job.status(), backend.cancelled) == (JobStatus.STOPPED, [job.job_id])
+
+
+@pytest.mark.parametrize("make", [Recorder.pending, Recorder.running])
+@pytest.mark.parametrize("answer", [Liveness.DOWN, Liveness.GONE, Liveness.UNKNOWN])
+def test_a_job_that_nobody_drives_is_stopped_in_its_records(
+    recorder: Recorder, make: Callable[[Recorder], JobJournal], answer: Liveness
+) -> None:
+    job = handle(make(recorder), answer)
+    job.cancel()
+    assert job.phase().reason == "Cancelled"
+    with pytest.raises(kinetic.JobCancelled):
+        job.result()
+
+
+def test_cancelling_what_has_ended_changes_nothing(recorder: Recorder) -> None:
+    backend = Backend()
+    job = handle(recorder.succeeded(), backend=backend)
+    job.cancel()
+    assert (job.result(), backend.cancelled) == (0.97, [])
+
+
+def test_a_cancel_that_takes_too_long_says_that_it_stands(recorder: Recorder) -> None:
+    journal = recorder.running()
+    with pytest.raises(TimeoutError, match="recorded and stands"):
+        handle(journal).cancel(cleanup_timeout=0.05)
+    assert journal.cancel_requested()
+
+
+def test_cleanup_removes_the_job_and_keeps_the_users_own_folder(
+    recorder: Recorder, store: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "model.npz").touch()
+    job = handle(recorder.succeeded(output_dir=str(tmp_path)))
+    other = recorder.succeeded(2)
+    assert job.outputs() == [str(tmp_path / "model.npz")]
+    job.cleanup()
+    job.cleanup()
+    assert job.status() is JobStatus.NOT_FOUND
+    assert (tmp_path / "model.npz").exists()
+    assert not [key for key in store.walk("") if job.job_id in key]
+    assert other.state().status is JobStatus.SUCCEEDED
+
+
+def test_cleanup_cancels_what_still_runs(recorder: Recorder) -> None:
+    job = handle(recorder.running(), Liveness.DOWN)
+    job.cleanup(k8s=True, gcs=False)
+    assert job.status() is JobStatus.STOPPED
+    job.cleanup()
+    assert job.status() is JobStatus.NOT_FOUND
+
+
+def test_waiting_for_a_job_that_someone_cleans_up_ends(recorder: Recorder) -> None:
+    journal = recorder.running()
+    job = handle(journal, Liveness.UNKNOWN)
+    assert job.func_name == "train"
+    journal.erase()
+    with pytest.raises(kinetic.JobLost, match="cleaned up"):
+        job.result()
+
+
+# Logs, progress, events, outputs.
+
+
+def test_logs_of_every_rank_and_attempt(recorder: Recorder, store: Store) -> None:
+    journal = recorder.running(logs={0: b"zero\n", 1: b"one\n"})
+    store.create(journal.keys.log(2, 2, 0), b"zero again\n")
+    job = handle(journal)
+    assert (job.logs(), job.logs(rank=1), job.logs(rank=3)) == ("zero again\n", "one\n", "")
+    assert (job.logs(attempt=1), job.logs(attempt=2), job.logs(attempt=3)) == ("zero\n", "zero again\n", "")
+    with pytest.raises(kinetic.UsageError, match="ranks 0 to 3, not 4"):
+        job.logs(rank=4)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 99, 5000])
+@pytest.mark.parametrize("end", ["", "\n", "\n\n"])
+def test_tail(recorder: Recorder, n: int, end: str) -> None:
+    lines = [f"line {number} {'x' * 60}" for number in range(3000)]
+    text = "\n".join(lines) + end
+    job = handle(recorder.running(logs={0: text.encode()}))
+    assert job.tail(n) == "\n".join(text.splitlines()[-n:] if n else [])
+
+
+def test_following_prints_what_comes_and_ends_with_the_job(recorder: Recorder, tmp_path: Path) -> None:
+    recorder = Recorder(open_store(tmp_path / "store"))
+    journal = recorder.running()
+    path = journal.store.append_path(journal.keys.log(1, 1, 0))
+    assert path is not None
+    out = io.StringIO()
+    job = handle(journal)
+
+    async def both() -> None:
+        following = asyncio.create_task(asyncio.to_thread(job.logs, follow=True))
+        for number in range(3):
+            with path.open("ab") as file:
+                file.write(f"line {number} ü\n".encode())
+            while f"line {number}" not in out.getvalue():
+                await asyncio.wait([following], timeout=0.01)
+        recorder.ended(journal, JobStatus.SUCCEEDED)
+        assert await following is None
+
+    with contextlib.redirect_stdout(out):
+        asyncio.run(both())
+    assert out.getvalue() == "line 0 ü\nline 1 ü\nline 2 ü\n"
+
+
+def test_progress_events_and_outputs(recorder: Recorder, store: Store) -> None:
+    journal = recorder.running()
+    job = handle(journal)
+    assert job.progress() is None
+    journal.claim({}).append(Event(EventKind.PROGRESSED, 5.0, {"step": 3, "total": 9, "metrics": {"loss": 0.5}}))
+    progress = job.progress()
+    assert progress is not None
+    assert (progress.step, progress.total, progress.metrics) == (3, 9, {"loss": 0.5})
+    assert [event.kind for event in job.events()][-1] is EventKind.PROGRESSED
+    store.create(f"{journal.keys.outputs}/a/model.npz", b"")
+    assert [name.rpartition("/outputs/")[2] for name in job.outputs()] == ["a/model.npz"]
+    assert job.dashboard_url == "http://127.0.0.1:1"
+
+
+# Blocking calls.
+
+
+@dataclass
+class Told:
+    """A reporter that keeps what it is told."""
+
+    states: list[JobState] = field(default_factory=list)
+    data: bytes = b""
+    closed: int = 0
+
+    def show(self, state: JobState) -> None:
+        self.states.append(state)
+
+    def log(self, data: bytes) -> None:
+        self.data += data
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_follow_shows_stages_and_the_whole_log(recorder: Recorder) -> None:
+    told = Told()
+    assert handle(recorder.succeeded(logs={0: b"all of it\n", 1: b"not this"})).follow(told) == 0.97
+    assert (told.data, told.closed, told.states[-1].status) == (b"all of it\n", 1, JobStatus.SUCCEEDED)
+
+
+class Interrupted(Told):
+    def show(self, state: JobState) -> None:
+        raise KeyboardInterrupt
+
+
+def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    journal = recorder.running()
+    told = Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        handle(journal).follow(told)
+    err = capsys.readouterr().err
+    for command in ("result", "logs", "cancel"):
+        assert f"kinetic jobs {command} {journal.job_id}" in err
+    assert "goes on" in err
+    assert (told.closed, journal.cancel_requested()) == (1, False)
+
+
+CLIENT = """
+import sys, kinetic_ray as kinetic
+job = kinetic.attach(sys.argv[1])
+print("waiting", flush=True)
+job.result()
+"""
+
+
+def test_a_real_sigint_in_another_process(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    journal = Recorder(store).running()
+    env = {**os.environ, "KINETIC_STORE": store.url, "KINETIC_BACKEND": "tests.unit.cli_jobs:LiveBackend"}
+    command = [sys.executable, "-c", CLIENT, journal.job_id]
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "waiting\n"
+        while client.poll() is None:  # again, should it come between the line and the wait
+            client.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                client.wait(1)
+        _, err = client.communicate()
+    assert "KeyboardInterrupt" in err
+    assert journal.state().status is JobStatus.RUNNING
+
+
+# Finding.
+
+
+@pytest.fixture
+def configured(store: Store, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    monkeypatch.setenv("KINETIC_STORE", store.url)
+    monkeypatch.setenv("KINETIC_BACKEND", "tests.unit.cli_jobs:LiveBackend")
+    return Recorder(store)
+
+
+def test_attach(configured: Recorder) -> None:
+    job = kinetic.attach(configured.succeeded().job_id)
+    assert (job.result(), job.func_name, job.accelerator, job.created_at) == (
+        0.97,
+        "train",
+        "tpu-v6e-16",
+        1_700_000_060.0,
+    )
+    assert pickle.loads(pickle.dumps(job)) == job
+
+
+@pytest.mark.parametrize("bad", ["", "../../etc", "job-x", "grp-0000000000e008000000000000", "job-" + "z" * 26])
+def test_attach_refuses_what_is_no_id(configured: Recorder, bad: str) -> None:
+    with pytest.raises(kinetic.UsageError, match="is not a"):
+        kinetic.attach(bad)
+
+
+def test_attach_names_the_store_that_has_no_such_job(configured: Recorder) -> None:
+    with pytest.raises(
+        kinetic.UsageError, match=f"no job job-0000000000e008000000000000 in the store {configured.store.url}"
+    ):
+        kinetic.attach("job-0000000000e008000000000000")
+
+
+def test_attach_from_another_process(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    job_id = Recorder(store).succeeded(value=[1, 2]).job_id
+    code = f"import kinetic_ray as k; print(k.attach({job_id!r}, store={store.url!r}).result())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[1, 2]\n"
+
+
+def test_list_jobs(configured: Recorder) -> None:
+    first = configured.succeeded(1, tags=("nightly",)).job_id
+    second = configured.failed(2, name="ablation", tags=("nightly", "x")).job_id
+    third = configured.running(3).job_id
+    fourth = configured.pending(4, func_name="other").job_id
+
+    def ids(**wanted: Any) -> list[str]:
+        return [job.job_id for job in kinetic.list_jobs(**wanted)]
+
+    assert ids() == [fourth, third, second, first]
+    assert ids(state="SUCCEEDED") == [first]
+    assert ids(state=JobStatus.RUNNING) == [third]
+    assert ids(state="pending") == [fourth]
+    assert ids(name="ablation") == [second]
+    assert ids(name="other") == [fourth]
+    assert ids(tag="nightly") == [second, first]
+    assert ids(since=1_700_000_150) == [fourth, third]
+    assert ids(since=datetime.fromtimestamp(1_700_000_210, UTC)) == [fourth]
+    assert ids(since="1h") == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error"),
+    [
+        ({"state": "DONE"}, kinetic.UsageError),
+        ({"since": "soon"}, kinetic.UsageError),
+        ({"project": "p"}, kinetic.ConfigError),
+        ({"colour": "red"}, TypeError),
+    ],
+)
+def test_list_jobs_refuses(configured: Recorder, wanted: dict[str, Any], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        kinetic.list_jobs(**wanted)
+
+
+def test_a_first_list_finds_nothing_and_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETIC_HOME", str(tmp_path / "home"))
+    assert kinetic.list_jobs() == []
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_store_that_cannot_be_read_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    for place in (tmp_path / "file", tmp_path / "missing"):
+        with pytest.raises(kinetic.ConfigError):
+            kinetic.list_jobs(store=place)
+
+
+def test_handles_are_equal_by_job(recorder: Recorder) -> None:
+    journal = recorder.pending()
+    assert {handle(journal), handle(journal)} == {handle(journal)}
+    assert repr(handle(journal)) == f"JobHandle({journal.job_id!r})"
+    assert handle(journal) != journal.job_id
+
+
+def test_an_attached_handle_sees_what_the_first_one_started(configured: Recorder) -> None:
+    function = kinetic.remote(backend="kinetic_ray.testing.thread_backend:ThreadBackend")(sorted)
+    job = function.run_async([3, 1, 2])
+    wait_until(lambda: kinetic.attach(job.job_id).status().is_terminal, 10, "the job to end")
+    assert kinetic.attach(job.job_id).result() == [1, 2, 3]

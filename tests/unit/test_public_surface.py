@@ -1,0 +1,77 @@
+"""What `import kinetic_ray` promises: these names, documented, loaded when they are used, with examples that run."""
+
+import doctest
+import importlib
+import inspect
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import kinetic_ray as kinetic
+
+CLIENT = [
+    "api", "bundle.archive", "bundle.origins", "config", "core.env_vars", "core.quantities",
+    "jobs.finding", "jobs.handle", "options", "payload.calls", "testing.thread_backend",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", kinetic.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(kinetic, name) is not None
+    assert name in dir(kinetic)
+
+
+def test_public_names_are_sorted_and_nothing_else_is_promised() -> None:
+    assert kinetic.__all__ == sorted(set(kinetic.__all__))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = kinetic.nothing
+
+
+def test_star_import_gives_exactly_them() -> None:
+    names: dict[str, object] = {}
+    exec("from kinetic_ray import *", names)
+    assert set(names) - {"__builtins__"} == set(kinetic.__all__)
+
+
+def documented() -> list[str]:
+    return [
+        name for name in kinetic.__all__ if inspect.isclass(getattr(kinetic, name)) or callable(getattr(kinetic, name))
+    ]
+
+
+@pytest.mark.parametrize("name", documented())
+def test_public_names_are_documented(name: str) -> None:
+    assert inspect.getdoc(getattr(kinetic, name))
+
+
+@pytest.mark.parametrize("kind", [kinetic.RemoteFunction, kinetic.JobHandle])
+def test_public_methods_are_documented(kind: type) -> None:
+    plain = {"name", "tags", "backend", "func_name", "accelerator"}  # their names say it
+    members = [name for name in vars(kind) if not name.startswith("_") and name not in plain]
+    assert [name for name in members if not inspect.getdoc(getattr(kind, name)) and name != "calls_run"] == []
+
+
+@pytest.mark.parametrize("name", CLIENT)
+def test_examples_in_docstrings_run(name: str) -> None:
+    module: ModuleType = importlib.import_module(f"kinetic_ray.{name}")
+    result = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+DECORATING = """
+import sys
+import kinetic_ray as kinetic
+@kinetic.run(accelerator="tpu-v6e-16")
+def train(): ...
+print(*sorted(sys.modules))
+"""
+
+
+def test_decorating_a_function_loads_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-c", DECORATING], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    heavy = {"ray", "jax", "numpy", "fsspec", "click", "rich", "cloudpickle", "pathspec", "asyncio", "psutil", "socket"}
+    assert not loaded & heavy
