@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import socket
 import struct
 import sys
@@ -63,6 +65,7 @@ class Peer:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._buffer = bytearray()
+        self._closed = False
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Sends one message.
@@ -95,22 +98,35 @@ class Peer:
         return decode(line)
 
     def _read_more(self, deadline: float | None) -> bool:
-        # A timeout of 0 would mean non-blocking, whose error is another: the least wait stands for it.
-        self._socket.settimeout(None if deadline is None else max(deadline - time.monotonic(), 1e-6))
         try:
+            if deadline is not None:
+                self._await_data(deadline)
             chunk = self._socket.recv(_CHUNK)
-        except ConnectionResetError:
+        except (ConnectionResetError, ValueError):  # ValueError: polled after it was closed
             return False
-        finally:
-            self._socket.settimeout(None)
+        except OSError:
+            if self._closed:
+                return False
+            raise
         self._buffer += chunk
         return bool(chunk)
+
+    def _await_data(self, deadline: float) -> None:
+        """Waits without touching the socket's own timeout, which a thread that sends would share."""
+        waiting = select.poll()
+        waiting.register(self._socket, select.POLLIN)
+        if not waiting.poll(max(deadline - time.monotonic(), 0) * 1000):
+            raise TimeoutError("no message came in time")
 
     def fileno(self) -> int:
         """The descriptor, for select; it may be silent while :meth:`recv` has a message already."""
         return self._socket.fileno()
 
     def close(self) -> None:
+        """Ends the connection; a thread that waits in :meth:`recv` gets None."""
+        self._closed = True
+        with contextlib.suppress(OSError):  # the other end was faster
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def __enter__(self) -> Peer:

@@ -91,6 +91,37 @@ def test_a_line_without_end_does_not_fill_the_memory(ends: tuple[wire.Peer, sock
         wire.encode({"text": "x" * wire.MAX_LINE})
 
 
+def test_closing_ends_a_wait_in_another_thread(ends: tuple[wire.Peer, socket.socket]) -> None:
+    peer, _ = ends
+    got: list[object] = []
+    for timeout in (None, 60.0):
+        waiting = threading.Thread(target=lambda t=timeout: got.append(peer.recv(t)))
+        waiting.start()
+        peer.close()
+        waiting.join(10)
+    assert got == [None, None]
+
+
+def test_sending_does_not_take_over_the_patience_of_receiving(ends: tuple[wire.Peer, socket.socket]) -> None:
+    peer, other = ends
+
+    def receive() -> None:
+        with pytest.raises(TimeoutError):
+            peer.recv(0.3)
+
+    receiving = threading.Thread(target=receive)
+    receiving.start()
+    message = {"text": "x" * (wire.MAX_LINE // 2)}  # more than fits between the two
+    sending = threading.Thread(target=peer.send, args=(message,))
+    sending.start()
+    receiving.join(10)
+    assert sending.is_alive()
+    with wire.Peer(other.dup()) as reader:
+        assert reader.recv(10) == message
+    sending.join(10)
+    assert not sending.is_alive()
+
+
 @pytest.mark.parametrize("error", [UsageError("no such slice"), ConfigError("another pool"), KineticError("?")])
 def test_errors_travel_as_themselves(error: KineticError) -> None:
     with pytest.raises(KineticError) as caught:

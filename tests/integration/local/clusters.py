@@ -17,6 +17,7 @@ from kinetic_ray.backends.local.rest import TERMINAL, JobsApi
 from tests.waiting import wait_until
 
 START_S = 120.0
+_ANSWER = "answer: "
 
 
 def start(home: Path) -> Runtime:
@@ -89,13 +90,14 @@ def ask_ray(home: Path, expression: str) -> Any:
     script = (
         "import json, os, ray\n"
         "ray.init(address=os.environ['RAY_ADDRESS'], namespace='kinetic', log_to_driver=False, logging_level='error')\n"
-        f"print(json.dumps({expression}))\n"
+        f"print('{_ANSWER}' + json.dumps({expression}))\n"
     )
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     words = [sys.executable, "-c", script]
     done = subprocess.run(words, env={**kept, **environment}, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    (answer,) = (line for line in done.stdout.splitlines() if line.startswith(_ANSWER))  # Ray talks there too
+    return json.loads(answer.removeprefix(_ANSWER))
 
 
 def http_status(address: str, path: str, headers: dict[str, str], body: str | None = None) -> int:
