@@ -4,12 +4,13 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.gang import AgentGang, GangFailed, Slice, attach, raw_gang
 from benchmarks.harness import Contender, interleave
 from benchmarks.slices import COLD, RAW, TRAINER, WARM
-from benchmarks.trainer import LEFT_OUT, trainer_gang
+from benchmarks.trainer import LEFT_OUT, is_installed, train_once, trainer_hosts
 
 
 def compare_starts(store: str, rounds: int) -> dict[str, object]:
@@ -36,12 +37,17 @@ def compare_starts(store: str, rounds: int) -> dict[str, object]:
         Contender(COLD, since_now(cold)),
         Contender(RAW, since_now(lambda: raw_gang(place))),
     ]
-    if (trainer := trainer_gang()) is not None:
-        contenders.append(Contender(TRAINER, since_now(trainer)))
-    samples = interleave(contenders, rounds)
+    notes = []
+    with ExitStack() as hosts:
+        if is_installed():
+            hosts.enter_context(trainer_hosts(place.name))
+            contenders.append(Contender(TRAINER, since_now(train_once)))
+        else:
+            notes.append(LEFT_OUT)
+        samples = interleave(contenders, rounds)
     standing.stop()
     place.release()
-    return {"samples": samples, "notes": [] if trainer else [LEFT_OUT]}
+    return {"samples": samples, "notes": notes}
 
 
 def repeat_gangs(store: str, count: int) -> dict[str, object]:
