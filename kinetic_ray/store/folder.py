@@ -10,6 +10,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote_to_bytes
@@ -203,7 +204,7 @@ class _StagedFile:
             return False
         if durable:
             os.fsync(self._file)
-        return self._place.in_parent(key, self._replace if replace else self._link)
+        return self._place.in_parent(key, partial(self._replace if replace else self._link, durable=durable))
 
     def discard(self) -> None:
         os.close(self._file)
@@ -212,12 +213,14 @@ class _StagedFile:
                 os.unlink(self._name, dir_fd=self._folder)
         os.close(self._folder)
 
-    def _replace(self, parent: int, name: str) -> bool:
+    def _replace(self, parent: int, name: str, *, durable: bool) -> bool:
         os.replace(self._name, name, src_dir_fd=self._folder, dst_dir_fd=parent)
         self._named = False
+        if durable:
+            os.fsync(parent)
         return True
 
-    def _link(self, parent: int, name: str) -> bool:
+    def _link(self, parent: int, name: str, *, durable: bool) -> bool:
         try:
             os.link(self._name, name, src_dir_fd=self._folder, dst_dir_fd=parent, follow_symlinks=False)
         except FileExistsError:
@@ -228,6 +231,8 @@ class _StagedFile:
             if error.errno in _NO_LINKS:
                 raise OSError(error.errno, "this file system has no hard links, which a store needs") from error
             raise
+        if durable:  # the name too must outlive a power loss: whoever is told "created" builds on it
+            os.fsync(parent)
         return True
 
 

@@ -62,8 +62,8 @@ class Store:
     def create(self, key: str, data: bytes) -> bool:
         """Creates an object unless there is one.
 
-        Of racing writers exactly one gets True. The bytes reach the disk before the object appears: after a power
-        loss it is whole or absent.
+        Of racing writers exactly one gets True. The bytes reach the disk before the object appears, and its name
+        before this returns: a power loss leaves it whole or absent, and never takes back what was acknowledged.
 
         Returns:
             False if the key was taken; its object stays as it was.
