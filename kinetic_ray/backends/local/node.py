@@ -131,8 +131,8 @@ def report(node: Node) -> dict[str, Any]:
     }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Builds the node of the plan in `argv`, reports it, becomes its guard."""
+def main(argv: Sequence[str]) -> None:
+    """Builds the node of the plan in `argv`, reports it, becomes its guard. Never returns."""
     plan = NodePlan.parse(argv[0])
     guard.die_with_parent(plan.parent, signal.SIGTERM)
     guard.adopt_orphans()
@@ -141,19 +141,16 @@ def main(argv: Sequence[str]) -> int:
     try:
         node = build(plan)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        pids = [process.pid for _kind, process in node.live_processes()]
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the guard has its handler
     except (guard.Stopped, Exception) as error:  # noqa: BLE001 - the edge of a process: it says why and leaves nothing
         sys.stderr.write(f"{plan.name}: {type(error).__name__}: {error}\n")
+        sys.stderr.flush()
         guard.end_descendants(os.getpid())
-        return 1
+        os._exit(1)  # Ray's threads may hang in an orderly end
+    pids = [str(process.pid) for _kind, process in node.live_processes()]
     os.write(plan.report_fd, json.dumps(report(node)).encode() + b"\n")
-    return _become_guard(pids, grace=1.5 if plan.gcs_address else 0.0)
-
-
-def _become_guard(pids: Sequence[int], grace: float) -> int:
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the guard has its handler
-    words = [sys.executable, "-I", "-S", guard.__file__, "watch", str(grace), *map(str, pids)]
-    os.execv(sys.executable, words)
+    grace = "1.5" if plan.gcs_address else "0"
+    os.execv(sys.executable, [sys.executable, "-I", "-S", guard.__file__, "watch", grace, *pids])
 
 
 def _stop(_signum: int, _frame: object) -> None:
@@ -161,4 +158,4 @@ def _stop(_signum: int, _frame: object) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])
