@@ -61,7 +61,7 @@ def scan(root: Path, *, avoid: Collection[Path] = (), wanted: Collection[Path] =
     Raises:
         PayloadError: Too large; names what is biggest.
     """
-    walk = _Walk(root, frozenset(avoid))
+    walk = _Walk(root, avoid)
     found = {entry.name: entry for entry in walk.below(root, "", Rules.at_root(root))}
     for path in wanted:
         if (entry := walk.wanted(path)) and entry.name not in found:
@@ -79,9 +79,9 @@ def file_entry(path: Path, name: str, status: os.stat_result | None = None) -> E
 
 
 class _Walk:
-    def __init__(self, root: Path, avoid: frozenset[Path]) -> None:
+    def __init__(self, root: Path, avoid: Collection[Path]) -> None:
         self._root = root
-        self._avoid = avoid
+        self._avoid = frozenset(path for path in avoid if path != root and path.is_relative_to(root))
         self._count = 0
 
     def below(self, folder: Path, relative: str, rules: Rules) -> Iterator[Entry]:

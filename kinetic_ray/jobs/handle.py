@@ -112,6 +112,11 @@ class JobHandle(Generic[R]):
         return self._target.backend
 
     @property
+    def store(self) -> Store:
+        """Where its records are."""
+        return self._store
+
+    @property
     def dashboard_url(self) -> str | None:
         """Where Ray shows the job while its cluster runs; None otherwise."""
         return self._backend.dashboard_url()

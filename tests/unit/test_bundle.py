@@ -226,6 +226,12 @@ def test_avoided_folders_stay(root: Path) -> None:
     assert files_of(root, avoid=[root / "store"]) == {"a.py"}
 
 
+def test_a_project_in_an_avoided_folder_is_sent_nevertheless(root: Path) -> None:
+    make(root, ".gitignore", "a.py", "gen.py", **{".gitignore": "gen.py\n"})
+    for avoided in (root.parent, root):
+        assert files_of(root, avoid=[avoided], wanted=[root / "gen.py"]) == {".gitignore", "a.py", "gen.py"}
+
+
 # Without "!": before a pattern for folders it means a little less to pathspec than to git. Brackets: see the table.
 patterns = st.lists(st.text("ab/*?. ", min_size=1, max_size=6), max_size=4)
 git_names = st.sampled_from(["a", "b", "ab", "a/b", "a/b/a", "b/ab/a", "a.b", "b/a.b", "aa/bb"])
