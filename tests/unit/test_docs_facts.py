@@ -1,0 +1,57 @@
+"""Tables in the docs say what the code says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kinetic_ray.config import SETTINGS
+from kinetic_ray.core.names import IndexEntry, JobKeys
+from kinetic_ray.core.state import Reason
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+JOB = "job-0000000000e008000000000000"
+
+
+def _patterns() -> list[re.Pattern[str]]:
+    """The keys of docs/store.md; what stands in angle brackets is any name."""
+    block = re.search(r"```text\n(.*?)```", (DOCS / "store.md").read_text(), re.DOTALL)
+    assert block
+    keys = [line.split("  ")[0] for line in block.group(1).splitlines()]
+    return [re.compile(re.sub(r"<[^>]+>", "[^/]+", re.escape(key))) for key in keys]
+
+
+def _golden() -> list[str]:
+    layout = ROOT / "tests" / "golden" / "jobs-v1"
+    return sorted(path.relative_to(layout).as_posix() for path in layout.rglob("*") if path.is_file())
+
+
+def _keys() -> list[str]:
+    keys = JobKeys(JOB)
+    ranks = [make(1, 1, 0) for make in (keys.outcome, keys.value, keys.error, keys.log)]
+    drivers = [keys.claim(1), keys.adopted(1), keys.heartbeat(1), keys.segment(1, 1)]
+    index = IndexEntry(JOB, "PENDING", "train").key()
+    return [keys.spec, keys.cancel, keys.env("ab"), f"{keys.outputs}/a", index, *drivers, *ranks]
+
+
+@pytest.mark.parametrize("key", [*_golden(), *_keys()])
+def test_store_page_names_every_key(key: str) -> None:
+    assert [pattern.pattern for pattern in _patterns() if pattern.fullmatch(key)], f"docs/store.md lacks {key}"
+
+
+def test_errors_page_explains_every_reason() -> None:
+    rows = [line.split("|")[1] for line in (DOCS / "errors.md").read_text().splitlines() if line.startswith("| `")]
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(map(str, Reason))
+
+
+def test_variables_of_the_docs_exist() -> None:
+    text = "\n".join(page.read_text() for page in [ROOT / "README.md", *DOCS.glob("*.md")])
+    known = {setting.env for setting in SETTINGS.values()}
+    named = set(re.findall(r"(?<!_)KINETIC_[A-Z_]+", text))
+    unknown = {name for name in named - known if not _is_read_by_the_embedded_cluster(name)}
+    assert unknown == set()
+
+
+def _is_read_by_the_embedded_cluster(name: str) -> bool:
+    return f'"{name}"' in (ROOT / "kinetic_ray" / "backends" / "local" / "env.py").read_text()
