@@ -15,7 +15,7 @@ from typing import Any
 
 from kinetic_ray import config
 from kinetic_ray.bundle.archive import pack
-from kinetic_ray.bundle.origins import Origin, Source, file_of, is_installed, origin_of
+from kinetic_ray.bundle.origins import Origin, Source, file_of, is_installed, loaded_modules, origin_of
 from kinetic_ray.bundle.rules import by_default
 from kinetic_ray.bundle.tree import Entry, file_entry, scan
 from kinetic_ray.errors import ConfigError
@@ -108,7 +108,7 @@ class Project:
     def _inside(self) -> list[Entry]:
         if self.root is None:
             return [] if self.script is None else [file_entry(self.script, self.script.name)]
-        files = [file_of(module) for module in [*sys.modules.values()]]
+        files = [file_of(sys.modules.get(name)) for name in loaded_modules()]
         loaded = {file for file in files if file is not None and self._holds(file)}
         return scan(self.root, avoid=self.avoid, wanted=sorted(loaded), limit=config.bundle_limit())
 
@@ -139,7 +139,7 @@ class Project:
     def _siblings(self) -> Iterator[str]:
         """Loaded modules from the script's own folder, for a script whose folder can't be sent whole."""
         folder = self.cwd if self.main_file is None else self.main_file.parent
-        for name in [*sys.modules]:
+        for name in loaded_modules():
             origin = origin_of(name)
             if origin.source is Source.FILE and origin.folder == folder:
                 yield name
@@ -165,7 +165,10 @@ def find_project(function: Callable[..., Any], script: Path | None = None, *, av
     Raises:
         ConfigError: KINETIC_PACKAGE_ROOT can't be the root.
     """
-    cwd = Path.cwd().resolve()
+    try:
+        cwd = Path.cwd().resolve()
+    except FileNotFoundError:
+        raise ConfigError("the working folder has been deleted: change to one that exists") from None
     main_file = file_of(sys.modules.get("__main__"))
     begin, folder = (script.resolve().parent,) * 2 if script else _start_of(function, main_file, cwd)
     given = config.setting("package_root")

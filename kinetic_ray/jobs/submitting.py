@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import platform
@@ -19,7 +20,7 @@ from kinetic_ray.config import Target
 from kinetic_ray.core.env_vars import capture
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.spec import BundleRef, Fingerprint, JobSpec
-from kinetic_ray.errors import KineticError, SubmissionError, UsageError
+from kinetic_ray.errors import ConfigError, KineticError, SubmissionError, UsageError
 from kinetic_ray.jobs.handle import JobHandle
 from kinetic_ray.journal import JobJournal, new_env_id
 from kinetic_ray.options import Options
@@ -61,6 +62,7 @@ def submit(call: Call, options: Options, target: Target | None = None) -> JobHan
     """
     target = config.resolve(backend=options.backend) if target is None else target
     _refuse_image(options, target)
+    _refuse_memory(target)
     project = find_project(call.function, call.script, avoid=_places_of(target))
     args = call.args if call.script is None else (project.script_path(), *call.args)
     payload = pack_call(call.function, args, call.kwargs, by_value=project.goes_by_value, main_file=project.main_name)
@@ -102,7 +104,13 @@ def _record(store: Store, call: Call, options: Options, payload: Payload, bundle
         tags=options.tags,
         owner=config.owner(),
     )
-    JobJournal(store, spec.job_id).create(spec, environment)
+    journal = JobJournal(store, spec.job_id)
+    try:
+        journal.create(spec, environment)
+    except KineticError:
+        with contextlib.suppress(KineticError):  # no values may lie about without a job that they belong to
+            journal.erase()
+        raise
     return spec
 
 
@@ -150,6 +158,14 @@ def _refuse_image(options: Options, target: Target) -> None:
         raise UsageError(
             f"image={options.image!r}: the local backend runs jobs with this very Python, not in a container. "
             "Pass local_ignore_image=True to run without the image"
+        )
+
+
+def _refuse_memory(target: Target) -> None:
+    if target.store_url.startswith("memory:") and target.backend in config.BACKEND_PLACES:
+        raise ConfigError(
+            f"store {target.store_url!r}: such a store lives in this process only, the {target.backend} backend runs "
+            "jobs in others. Name a folder; tests may use kinetic_ray.testing.thread_backend:ThreadBackend"
         )
 
 

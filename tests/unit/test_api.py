@@ -230,6 +230,7 @@ def locked() -> Callable[[], object]:
             kinetic.UsageError,
         ),
         (lambda: kinetic.remote(backend="no.such:Backend")(double).run_async(1), kinetic.ConfigError),
+        (lambda: kinetic.remote(backend="local")(double).run_async(1), kinetic.ConfigError),  # a memory:// store
         (lambda: kinetic.remote(backend="nowhere")(double).run_async(1), kinetic.ConfigError),
         (lambda: kinetic.remote(backend="local", image="me/img")(double).run_async(1), kinetic.UsageError),
     ],
