@@ -70,12 +70,12 @@ def submit(call: Call, options: Options, target: Target | None = None) -> JobHan
     backend = load_backend(target)
     backend.check(_need_of(options))
     store = open_store(target.store_url)
-    spec = _record(store, call, options, payload, bundle)
+    spec = record(store, call, options, payload, bundle)
     _hand_over(backend, store, spec)
     return JobHandle(spec.job_id, target, store=store, backend=backend)
 
 
-def _record(store: Store, call: Call, options: Options, payload: Payload, bundle: Bundle | None) -> JobSpec:
+def record(store: Store, call: Call, options: Options, payload: Payload, bundle: Bundle | None) -> JobSpec:
     """Stores payload and bundle, then the spec: from there on the job exists."""
     environment = {**capture(options.capture_env_vars, config.environment()), **options.env_vars}
     accelerator = options.accelerator

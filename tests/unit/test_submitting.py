@@ -1,0 +1,60 @@
+"""A call that the store refuses half-way: nothing of it stays, least of all a value of a variable."""
+
+import errno
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kinetic_ray as kinetic
+from kinetic_ray.jobs.submitting import Call, record
+from kinetic_ray.options import check_options
+from kinetic_ray.payload import Payload
+from kinetic_ray.store import Store
+from kinetic_ray.store.memory import open_memory
+from kinetic_ray.store.place import Place
+
+
+class Full:
+    """A medium that has no space for an object of one name."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self._place, self._name = place, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._place, attribute)
+
+    def stage(self) -> Any:
+        return _Staged(self._place.stage(), self._name)
+
+
+class _Staged:
+    def __init__(self, staged: Any, name: str) -> None:
+        self._staged, self._name = staged, name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._staged, attribute)
+
+    def publish(self, key: str, *, replace: bool, durable: bool) -> bool:
+        if key.endswith(self._name):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return bool(self._staged.publish(key, replace=replace, durable=durable))
+
+
+@pytest.mark.parametrize("name", ["spec.json", "PENDING~sorted"])
+def test_nothing_of_a_job_stays_when_the_disk_is_full(name: str) -> None:
+    store = Store(Full(open_memory(str(uuid.uuid4())), name))
+    options = check_options({"env_vars": {"TOKEN": "s3cret"}})
+    with pytest.raises(kinetic.KineticError, match="no space left"):
+        record(store, Call(sorted, (), {}, "sorted"), options, Payload(b"call", frozenset()), None)
+    assert [key for key in store.walk("") if not key.startswith("blobs/")] == []
+
+
+def test_a_deleted_working_folder_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(kinetic.ConfigError, match="has been deleted"):
+        kinetic.remote(sorted).run_async([1])
