@@ -299,6 +299,32 @@ def test_cancel_is_told_to_the_driver_then_enforced(tmp_path: Path, api: FakeJob
     _run(tmp_path, api, test)
 
 
+def test_cancel_of_a_job_whose_driver_never_comes_stops_it(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        await bench.until(lambda: job_id in api.jobs)
+        bench.journal(job_id).request_cancel({})
+        await bench.loop.cancel(bench.store.url, job_id)
+        assert (await bench.until_gone(job_id)).status == "STOPPED"
+        assert api.jobs[job_id]["status"] == "STOPPED"
+
+    _run(tmp_path, api, test)
+
+
+def test_a_driver_that_hangs_up_but_lives_is_stopped(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        await bench.until(lambda: job_id in api.jobs)
+        await bench.driver_comes(job_id)
+        await bench.driver_goes(job_id, "RUNNING")
+        assert (await bench.until_gone(job_id)).reason == "DriverLost"
+        assert api.jobs[job_id]["status"] == "STOPPED"
+
+    _run(tmp_path, api, test)
+
+
 def test_cancel_of_a_job_that_nobody_knows_closes_it(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
         job_id = bench.create()

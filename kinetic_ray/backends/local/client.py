@@ -55,6 +55,7 @@ def ask(home: Path, message: Mapping[str, object], timeout: float | None = 30.0)
     Raises:
         KineticError: It refuses.
     """
+    _check_system()
     try:
         return wire.call(runtime_of(home).sock, message, timeout)
     except NOBODY:

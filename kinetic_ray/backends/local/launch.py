@@ -147,6 +147,8 @@ class Launcher:
 
     def collect_orphans(self) -> None:
         """Collects adopted children that have ended, and leaves our own to those who wait for them."""
+        if not guard.LINUX:
+            return  # nowhere else does a process adopt
         with contextlib.suppress(ChildProcessError):
             while (info := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
                 if info.si_pid in self._running:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import time
@@ -45,6 +44,8 @@ def take_lock(runtime: Runtime, timeout: float) -> int | None:
 
 
 def _lock(descriptor: int, path: Path) -> bool:
+    import fcntl  # Windows has none, and is refused with a sentence before it comes here
+
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -10,7 +10,6 @@ import sys
 import time
 from asyncio import to_thread
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Protocol
 
 from kinetic_ray.backends.local.head import HeadReport
@@ -24,6 +23,7 @@ from kinetic_ray.store import Store, open_store
 _LOG = logging.getLogger(__name__)
 
 _MESSAGE_CHARS = 4000
+_POLL_S = 0.1
 _REMEMBERED = 2000
 
 
@@ -248,7 +248,7 @@ class SubmitLoop:
                 passing = exc.is_passing or exc.status == 400  # 400: one of that id was there, and is removed now
                 if not passing or time.monotonic() > deadline:
                     raise SubmissionError(f"{job.job_id}: Ray does not take it: {exc}") from exc
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(_POLL_S)
 
     async def _runs_already(self, api: JobsApi, job: Job) -> bool:
         """Whether Ray has the job, from a submission whose answer was lost, say; one that has ended is removed."""
@@ -291,13 +291,19 @@ class SubmitLoop:
         if (await to_thread(job.journal.state)).is_terminal:
             job.message = ""
             return
-        if job.driver is not None:
+        if job.cancelled or not await self._ends_within(api, job, self._patience.notice):
             with contextlib.suppress(ApiError):
                 await to_thread(api.stop, job.job_id)
-        deadline = time.monotonic() + (self._patience.notice if job.driver is None else self._patience.stop)
-        while not await self._has_ended(api, job) and time.monotonic() < deadline:  # noqa: ASYNC110 - Ray tells no one
-            await asyncio.sleep(0.2)
+            await self._ends_within(api, job, self._patience.stop)
         await self._close_lost(job, f"its driver has gone. {job.message}".strip())
+
+    async def _ends_within(self, api: JobsApi, job: Job, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if await self._has_ended(api, job):
+                return True
+            await asyncio.sleep(_POLL_S)
+        return False
 
     async def _close_lost(self, job: Job, why: str) -> None:
         if await to_thread(job.journal.cancel_requested):
@@ -311,7 +317,6 @@ def _close(journal: JobJournal, status: JobStatus, reason: Reason, message: str)
     journal.close(status, reason, message, time.time())
 
 
-@lru_cache(maxsize=64)
 def _open(store_url: str) -> Store:
     if store_url.startswith("memory:"):
         raise ConfigError(f"{store_url}: a store in one process's memory can't be shared with a cluster")

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kinetic_ray.backends.local import env, guard, leftovers, pool
@@ -36,6 +37,7 @@ MAX_DRIVERS = 8
 _IDLE_SLICE_S = 300.0
 _LOCK_S = 90.0
 _LAST_WORDS_S = 2.0
+_THREADS = 32  # each waits for a store or for the Jobs API
 
 
 class Unschedulable(KineticError):
@@ -81,6 +83,7 @@ class Supervisor:
     async def run(self) -> None:
         """Serves until it is stopped, idle, or without a head; leaves nothing running."""
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="blocking"))
         for signum in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(signum, self._stopping.set)
         loop.add_signal_handler(signal.SIGCHLD, self._launcher.collect_orphans)
@@ -100,7 +103,7 @@ class Supervisor:
             _LOG.info("head up after %.2f s", time.monotonic() - self._started)
             if self._head.launched is not None:
                 await asyncio.wait([self._head.launched.ended])
-            why = "the embedded cluster's head died"
+            why = "the embedded cluster's head died (`ray stop`, say, ends every Ray cluster of its user)"
         except ConfigError as exc:
             why = str(exc)
         _LOG.error("%s", why)
