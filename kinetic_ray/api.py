@@ -45,11 +45,11 @@ class RemoteFunction(Generic[P, R]):
     __wrapped__: Callable[P, R]
 
     def __init__(self, function: Callable[P, R], given: OptionKwargs, *, calls_run: bool) -> None:
+        functools.update_wrapper(self, function)  # first: a function's own attributes must not replace ours
         self._given = copy_given(given)
         self._options = check_options(self._given)
         self._name = _name_of(function)
         self.calls_run = calls_run
-        functools.update_wrapper(self, function)
 
     def __repr__(self) -> str:
         decorator = "run" if self.calls_run else "remote"

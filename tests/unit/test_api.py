@@ -5,6 +5,7 @@ import functools
 import pickle
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -95,6 +96,15 @@ def test_what_cannot_be_decorated(bad: Any, error: type[Exception], told: str) -
         kinetic.run(accelerator="cpu")(bad)
 
 
+def test_attributes_of_the_function_are_kept_and_replace_none_of_ours() -> None:
+    def function() -> None: ...
+
+    vars(function).update(note="mine", _options="theirs", calls_run="theirs")
+    decorated = kinetic.remote(function)
+    assert vars(decorated)["note"] == "mine"
+    assert repr(decorated) == "<kinetic.remote function function on cpu>"
+
+
 def test_nameless_callables_are_fine() -> None:
     assert kinetic.remote(functools.partial(double, 4)).local() == 8
     assert "partial" in repr(kinetic.remote(functools.partial(double, 4)))
@@ -153,6 +163,14 @@ def test_gather_gives_every_rank(store: Store) -> None:
     function = kinetic.remote(accelerator="tpu-v6e-16", num_slices=2, gather="all", runtime="plain")(double)
     assert function.run(2) == [4] * 8
     assert function.options(gather="leader").run(2) == 4
+
+
+def test_many_threads_submit_at_once(store: Store) -> None:
+    function = kinetic.remote(double)
+    with ThreadPoolExecutor(16) as pool:
+        jobs = [*pool.map(function.run_async, range(64))]
+        assert [*pool.map(lambda job: job.result(timeout=60), jobs)] == [2 * x for x in range(64)]
+    assert len({job.job_id for job in jobs}) == len(kinetic.list_jobs()) == 64
 
 
 def test_methods_take_their_instance_along(store: Store) -> None:

@@ -204,6 +204,23 @@ def test_a_src_layout_on_the_path(tmp_path: Path, project: Path) -> None:
     assert value_elsewhere(tmp_path, project) == program.value
 
 
+def test_a_src_layout_that_an_import_hook_finds(tmp_path: Path, project: Path) -> None:
+    """As `pip install -e` does it for some build backends: nothing on `sys.path` tells of the folder."""
+    program = write(project, "src layout")
+    hook = """
+import importlib.util, pathlib, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        file = pathlib.Path(__file__).resolve().parents[1] / "src/lib/__init__.py"
+        if name == "lib":
+            return importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(file.parent)])
+sys.meta_path.append(Finder())
+"""
+    (project / program.file).write_text(hook + program.text + SUBMIT)
+    start([program.file], project, environment(tmp_path))
+    assert value_elsewhere(tmp_path, project) == program.value
+
+
 def test_a_script_through_a_link_to_the_project(tmp_path: Path, project: Path) -> None:
     program = write(project, "script in a folder")
     (tmp_path / "link").symlink_to(project)
