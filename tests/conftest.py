@@ -9,11 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.leaks import Leaks
 from tests.waiting import wait_until
 
 pytest.register_assert_rewrite("kinetic_ray.testing")
+
+# No test asserts how long something takes: on a busy machine that is chance.
+settings.register_profile("kinetic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kinetic")
 
 
 def _short_folder(parent: str | None = None) -> Path:

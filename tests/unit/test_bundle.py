@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kinetic_ray.bundle import Project, find_project, find_root, unpack
@@ -237,7 +237,7 @@ patterns = st.lists(st.text("ab/*?. ", min_size=1, max_size=6), max_size=4)
 git_names = st.sampled_from(["a", "b", "ab", "a/b", "a/b/a", "b/ab/a", "a.b", "b/a.b", "aa/bb"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(patterns, patterns, st.sets(git_names, min_size=1))
 def test_any_patterns_leave_out_what_git_leaves_out(
     tmp_path_factory: pytest.TempPathFactory, top: list[str], below: list[str], names: set[str]
@@ -369,7 +369,7 @@ segments = st.text(st.characters(exclude_characters="/\0", exclude_categories=["
 trees = st.dictionaries(st.lists(segments, min_size=1, max_size=3).map("/".join), st.binary(max_size=50), max_size=8)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(max_examples=60)
 @given(trees)
 def test_any_tree_comes_back_and_gives_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, tree: dict[str, bytes]
