@@ -15,7 +15,11 @@ from kinetic_ray.runner.slices import Host
 
 Note = tuple[EventKind, dict[str, Any]]
 
-_LOSSES = {"NodeLost": "its host is gone", "SliceLost": "its host went with its slice, which had lost another"}
+_LOSSES = {
+    "NodeLost": "its host is gone",
+    "SliceLost": "its host went with its slice, which had lost another",
+    "Silent": "its host doesn't answer any more, and Ray has given it up",
+}
 
 
 class AttemptBook:

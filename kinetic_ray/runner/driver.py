@@ -155,8 +155,8 @@ class Driver:
             try:
                 answer = self._inbox.gather(asked, deadline)[0]
             except TimedOut:
-                text = f"no room within capacity_timeout={bound:g} s: {seen or 'still in the queue'}"
-                raise Over(Reason.UNSCHEDULABLE, text) from None
+                why = seen or self._ask_why()
+                raise Over(Reason.UNSCHEDULABLE, f"no room within capacity_timeout={bound:g} s: {why}") from None
             except RayActorError as exc:  # it restarts, and keeps our place no longer than it lived
                 _LOG.warning("the slice broker is away: %s", exc)
                 self._broker = None
@@ -174,6 +174,15 @@ class Driver:
             if answer["reason"] != seen:
                 seen = answer["reason"]
                 self._recorder.add(EventKind.QUEUED, message=seen)
+
+    def _ask_why(self) -> str:
+        """The reason for waiting, where the wait was too short to be told of it."""
+        asked = {0: self._broker.where.remote(self._job.spec.job_id)}
+        try:
+            told = self._inbox.gather(asked, time.monotonic() + _GOODBYE)[0]
+        except (TimedOut, RayError):
+            told = ""
+        return str(told) or "its turn had not come"
 
     # One attempt.
 

@@ -143,7 +143,7 @@ class Gang:
             self._hear(book, item, time.monotonic())
         for host in book.unsure():
             if not node_is_alive(host.node_id):
-                lost = HostLost(host.node_id, host.slice_name, host.worker_id, "its Ray node is dead")
+                lost = HostLost(host.node_id, host.slice_name, host.worker_id, "Silent")
                 self._note(book.lose_host(lost))
 
     def _hear(self, book: AttemptBook, item: Answer | HostLost, now: float) -> None:

@@ -12,6 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from kinetic_ray import payload
 from kinetic_ray.backends.local import backend as local
 from kinetic_ray.core.names import make_id
@@ -124,6 +126,19 @@ class Cluster:
         assert found is not None
         (only,) = [one for one in found["slices"] if one["state"] == "up"]
         return sorted(only["hosts"], key=lambda host: int(host["worker_id"]))
+
+    def agent_pid(self, job: Job) -> int:
+        """The process of the one host agent of the job that runs."""
+        found = [p.pid for p in psutil.process_iter() if self._is_agent(p)]
+        assert len(found) == 1, f"{job.job_id} has one host, but there are agents {found}"
+        return found[0]
+
+    def _is_agent(self, process: psutil.Process) -> bool:
+        try:
+            mine = process.environ().get("KINETIC_HOME") == str(self.home)
+            return mine and "HostAgent" in " ".join(process.cmdline()) and alive(process.pid)
+        except psutil.Error:
+            return False
 
     def drive(self, *argv: str) -> "subprocess.Popen[str]":
         """A driver started by hand, as the supervisor would start it."""
