@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar, Unpack, cast
@@ -14,9 +14,10 @@ from kinetic_ray.backends.base import Backend, load_backend
 from kinetic_ray.config import Target
 from kinetic_ray.core.epochs import current_events
 from kinetic_ray.core.spec import JobSpec
-from kinetic_ray.core.state import Event, JobState, JobStatus, Progress, RankState, Reason, Stage
+from kinetic_ray.core.state import Event, JobState, JobStatus, Progress, Reason
 from kinetic_ray.errors import JobLost, UsageError
 from kinetic_ray.jobs.logs import LogPump, find_log, read_log, read_tail
+from kinetic_ray.jobs.phases import JobPhase, phase_of
 from kinetic_ray.jobs.results import Ended
 from kinetic_ray.jobs.upstream import CancelKwargs, CleanupKwargs, ResultKwargs, check_names, shower
 from kinetic_ray.jobs.watching import Reporter, Watch, interruptible, until_ended
@@ -26,29 +27,6 @@ from kinetic_ray.store import Store, open_store
 R = TypeVar("R")
 
 _CANCEL_WAIT = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class JobPhase:
-    """A job in detail.
-
-    Attributes:
-        status: As `status()` gives it.
-        phase: "submitted", "queue", "slice", "env", "run", "ended", or "driver lost".
-        reason: Why it waits or ended, one of the reasons' names; "" where there is none.
-        message: The same for people.
-        attempt: Number of the running or last attempt, from 1; 0 before the first.
-        hosts: Every rank as last heard of.
-        warnings: What the driver warned of.
-    """
-
-    status: JobStatus
-    phase: str
-    reason: str = ""
-    message: str = ""
-    attempt: int = 0
-    hosts: tuple[RankState, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 class JobHandle(Generic[R]):
@@ -66,8 +44,8 @@ class JobHandle(Generic[R]):
 
     def __init__(self, job_id: str, target: Target, *, store: Store | None = None, backend: Backend | None = None):
         self.job_id = job_id
-        self._target = target
         self._store = open_store(target.store_url, create=False) if store is None else store
+        self._target = replace(target, store_url=self._store.url)  # the same place from any working folder
         self._given_backend = backend
         self._journal = JobJournal(self._store, job_id)
 
@@ -141,21 +119,7 @@ class JobHandle(Generic[R]):
 
     def phase(self) -> JobPhase:
         """What the job is doing, in detail: stage, reason, message, every host."""
-        state = self._journal.state()
-        if state.epoch == 0 and not self._journal.exists():
-            return JobPhase(JobStatus.NOT_FOUND, "", message=f"no job {self.job_id} in the store {self._store.url}")
-        status, phase, message = state.status, str(state.stage), state.message
-        if not state.is_terminal:
-            seen = self._backend.observe(self._store.url, self.job_id)
-            if not seen.state.is_driven:
-                state = self._journal.state()  # it may have ended between the two looks
-                status, phase, message = state.status, str(state.stage), state.message
-            if not seen.state.is_driven and not state.is_terminal:
-                status, phase = JobStatus.PENDING, "driver lost" if state.epoch else str(Stage.SUBMITTED)
-                message = seen.message or f"no driver works on it ({seen.state})"
-            elif state.stage is Stage.SUBMITTED:
-                message = seen.message
-        return JobPhase(status, phase, state.reason, message, state.attempt, state.ranks, state.warnings)
+        return phase_of(self._journal, self._backend)
 
     def progress(self) -> Progress | None:
         """The newest step that every rank has reported; None before the first."""

@@ -29,6 +29,7 @@ from kinetic_ray.jobs import JobHandle
 from kinetic_ray.jobs.watching import Watch
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.store import Store, open_store
+from tests.unit.cli_jobs import BACKEND as LIVE
 from tests.unit.cli_jobs import Recorder
 from tests.waiting import wait_until
 
@@ -366,6 +367,25 @@ def test_phase_tells_of_a_missing_driver(recorder: Recorder) -> None:
     assert (told.status, told.phase, told.attempt, len(told.hosts)) == (JobStatus.RUNNING, "run", 1, 4)
 
 
+def test_a_backend_that_cannot_be_asked_leaves_the_records_to_speak(recorder: Recorder) -> None:
+    class Away(Backend):
+        def observe(self, store_url: str, job_id: str) -> Observation:
+            raise ConnectionResetError("the socket was closed")
+
+    told = handle(recorder.running(), backend=Away()).phase()
+    assert (told.status, told.phase) == (JobStatus.RUNNING, "run")
+    assert "the socket was closed" in told.message
+
+
+def test_a_handle_means_the_same_store_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    journal = Recorder(open_store("store")).succeeded()
+    job: JobHandle[float] = JobHandle(journal.job_id, Target(LIVE, "store", tmp_path))
+    data = pickle.dumps(job)
+    monkeypatch.chdir("/")
+    assert pickle.loads(data).result() == 0.97
+
+
 def test_the_backend_is_not_asked_about_an_ended_job(recorder: Recorder) -> None:
     backend = Backend()
     job = handle(recorder.succeeded(), backend=backend)
@@ -563,7 +583,7 @@ job.result()
 def test_a_real_sigint_in_another_process(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")
     journal = Recorder(store).running()
-    env = {**os.environ, "KINETIC_STORE": store.url, "KINETIC_BACKEND": "tests.unit.cli_jobs:LiveBackend"}
+    env = {**os.environ, "KINETIC_STORE": store.url, "KINETIC_BACKEND": LIVE}
     command = [sys.executable, "-c", CLIENT, journal.job_id]
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
@@ -583,7 +603,7 @@ def test_a_real_sigint_in_another_process(tmp_path: Path) -> None:
 @pytest.fixture
 def configured(store: Store, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     monkeypatch.setenv("KINETIC_STORE", store.url)
-    monkeypatch.setenv("KINETIC_BACKEND", "tests.unit.cli_jobs:LiveBackend")
+    monkeypatch.setenv("KINETIC_BACKEND", LIVE)
     return Recorder(store)
 
 
