@@ -15,6 +15,7 @@ from kinetic_ray.errors import ConfigError
 
 _SWEEP_S = 10.0
 _MODULE = b"kinetic_ray.backends.local.supervisor"
+_RAY_TITLES = (b"ray::", b"ray-dashboard")
 
 
 def take_lock(runtime: Runtime, timeout: float) -> int | None:
@@ -76,7 +77,7 @@ def sweep(runtime: Runtime) -> None:
 def clear(runtime: Runtime) -> None:
     """Ends what a dead supervisor has left running and removes its files; the lock is held and stays."""
     if runtime.info.exists():
-        for pid in _left_running(runtime):
+        for pid in members(runtime):
             guard.end(pid)
     empty(runtime)
 
@@ -100,13 +101,23 @@ def remove(runtime: Runtime) -> None:
         runtime.root.rmdir()
 
 
-def _left_running(runtime: Runtime) -> list[int]:
-    """Processes that this folder's supervisor started, or that descend from such: the variable tells."""
-    mark = f"KINETIC_SUPERVISOR={runtime.sock}".encode()
+def members(runtime: Runtime) -> list[int]:
+    """Every living process that this folder's supervisor started, or that descends from such.
+
+    A variable tells. Ray's own processes write their titles over theirs: those are known by title and folder.
+    """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended while we looked
-            ours = mark in (process / "environ").read_bytes().split(b"\0")
-            if ours and _MODULE not in (process / "cmdline").read_bytes():
+        with contextlib.suppress(OSError):  # it ended while we looked, or is another user's
+            if _is_member(process, runtime):
                 found.append(int(process.name))
     return found
+
+
+def _is_member(process: Path, runtime: Runtime) -> bool:
+    words = (process / "cmdline").read_bytes()
+    if _MODULE in words.split(b"\0"):
+        return False  # a supervisor: the one that asks, or one that waits for the lock
+    if f"KINETIC_SUPERVISOR={runtime.sock}".encode() in (process / "environ").read_bytes().split(b"\0"):
+        return True
+    return words.startswith(_RAY_TITLES) and (process / "cwd").readlink().is_relative_to(runtime.root)

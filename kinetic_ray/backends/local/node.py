@@ -14,7 +14,8 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ _HEALTH = {
     "health_check_timeout_ms": 2500,
     "health_check_failure_threshold": 2,
 }
+_PRESTARTED = 2  # the broker, and the agent of the first job
 _ABSENT_AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
 
 
@@ -51,9 +53,14 @@ class _Head(Node):  # type: ignore[misc]
         # Ray's job agent, told "auto", takes the address in this file when it sees more than one cluster.
         ray_utils.write_ray_address(self.gcs_address, self.temp_dir)
         self._ray_params.env_vars = {"RAY_ADDRESS": self.gcs_address, "KINETIC_RAY_ADDRESS": self.gcs_address}
-        _fail_fast(self)
         super().start_ray_processes()
         super().start_api_server(include_dashboard=True, raise_on_failure=True)
+
+    def start_raylet(self, *args: Any, **kwargs: Any) -> None:
+        _fail_fast(self)
+        # Ray would start a worker a CPU, before anybody has asked for one: seconds of work and most of the memory.
+        with _flags({"--num_prestart_python_workers": str(_PRESTARTED)}):
+            super().start_raylet(*args, **kwargs)
 
 
 class _Host(Node):  # type: ignore[misc]
@@ -63,12 +70,29 @@ class _Host(Node):  # type: ignore[misc]
         _fail_fast(self)
         for name in _ABSENT_AGENT_PORTS:
             persist_port(self.get_session_dir_path(), self.node_id, name, -1)
-        original = ray_services.start_ray_process
-        ray_services.start_ray_process = lambda command, *a, **k: original(_without_agents(command), *a, **k)
-        try:
+        sleeper = shlex.join([sys.executable, "-I", "-S", guard.__file__, "rest"])
+        with _flags({"--dashboard_agent_command": sleeper, "--runtime_env_agent_command": sleeper}):
             super().start_raylet(*args, **kwargs)
-        finally:
-            ray_services.start_ray_process = original
+
+
+@contextmanager
+def _flags(values: Mapping[str, str]) -> Iterator[None]:
+    """Gives flags of the raylet other values than Ray would; there is no way to ask it for them."""
+    original = ray_services.start_ray_process
+
+    def edited(command: Sequence[str], *args: Any, **kwargs: Any) -> Any:
+        return original([_edit(word, values) for word in command], *args, **kwargs)
+
+    ray_services.start_ray_process = edited
+    try:
+        yield
+    finally:
+        ray_services.start_ray_process = original
+
+
+def _edit(word: str, values: Mapping[str, str]) -> str:
+    flag = word.partition("=")[0]
+    return f"{flag}={values[flag]}" if flag in values else word
 
 
 def _fail_fast(node: Node) -> None:
@@ -79,12 +103,6 @@ def _fail_fast(node: Node) -> None:
             raise ChildDied(f"{', '.join(dead)} ended while the node was starting; see {node.get_logs_dir_path()}")
 
     signal.signal(signal.SIGCHLD, check)
-
-
-def _without_agents(command: Sequence[str]) -> list[str]:
-    sleeper = shlex.join([sys.executable, "-I", "-S", guard.__file__, "rest"])
-    agents = {f"--{kind}_agent_command": sleeper for kind in ("dashboard", "runtime_env")}
-    return [f"{flag}={agents[flag]}" if (flag := word.partition("=")[0]) in agents else word for word in command]
 
 
 def build(plan: NodePlan) -> Node:

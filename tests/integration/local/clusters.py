@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from kinetic_ray import wire
-from kinetic_ray.backends.local import backend, client
+from kinetic_ray.backends.local import backend, client, leftovers
 from kinetic_ray.backends.local.paths import Runtime, runtime_of
 from kinetic_ray.backends.local.rest import TERMINAL, JobsApi
 from tests.waiting import wait_until
@@ -34,14 +34,16 @@ def slices(runtime: Runtime, name: str, count: int = 1, leased: tuple[str, ...] 
 
 
 def processes(runtime: Runtime) -> list[psutil.Process]:
-    """All living processes of a cluster: everything that inherited the name of its socket."""
-    mark = f"KINETIC_SUPERVISOR={runtime.sock}".encode()
+    """All living processes of a cluster, its supervisor first."""
+    try:
+        supervisor = [json.loads(runtime.info.read_text())["pid"]]
+    except (OSError, ValueError):
+        supervisor = []
     found = []
-    for process in Path("/proc").glob("[0-9]*"):
+    for pid in [*supervisor, *leftovers.members(runtime)]:
         try:
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                found.append(psutil.Process(int(process.name)))
-        except (OSError, psutil.NoSuchProcess):
+            found.append(psutil.Process(pid))
+        except psutil.NoSuchProcess:
             continue  # it ended while we looked
     return found
 

@@ -81,8 +81,8 @@ def test_a_runtime_env_works_on_a_host(standing: Path) -> None:
 def test_everything_listens_on_loopback_only(standing: Path) -> None:
     ports = clusters.listening(runtime_of(standing))
     names = {name for name, _, _ in ports}
-    assert {"gcs_server", "raylet"} <= names
-    assert len(ports) >= 12  # GCS, dashboard, agents, and two for each of five raylets
+    assert {"gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent"} <= {n[:20] for n in names} | names
+    assert len(ports) >= 16  # GCS, dashboard, the head's agents and workers, two for each of five raylets
     assert [port for port in ports if port[1].removeprefix("::ffff:") not in ("127.0.0.1", "::1")] == []
 
 
