@@ -237,7 +237,8 @@ def _rank_ended(state: JobState, event: Event) -> JobState:
 
 def _progressed(state: JobState, event: Event) -> JobState:
     fields = event.fields
-    progress = Progress(fields["step"], fields.get("total"), fields.get("metrics", {}), event.at)
+    metrics = {name: float(value) for name, value in fields.get("metrics", {}).items()}  # JSON has no nan: it's a word
+    progress = Progress(fields["step"], fields.get("total"), metrics, event.at)
     return replace(state, progress=progress)
 
 

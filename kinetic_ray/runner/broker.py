@@ -274,7 +274,8 @@ class EmbeddedBroker(SliceBroker):
 
 
 def _ray_capacity() -> tuple[float, int]:
+    """CPUs and memory of the nodes that have CPUs to give: a slice's hosts have none, and their memory is their own."""
     import ray
 
-    there = ray.cluster_resources()
-    return float(there.get("CPU", 0.0)), int(there.get("memory", 0))
+    resources = [node["Resources"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+    return sum(float(one["CPU"]) for one in resources), sum(int(one.get("memory", 0)) for one in resources)

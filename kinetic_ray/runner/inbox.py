@@ -10,6 +10,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Protocol
 
+_LONGEST_WAIT = 3600.0
+
 
 class Ref(Protocol):
     """What the inbox needs of a Ray object ref."""
@@ -97,11 +99,7 @@ class Inbox:
         Raises:
             Stopped: It was a :class:`StopAsked`.
         """
-        timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
-        try:
-            item = self._items.get(timeout=timeout)
-        except queue.Empty:
-            return None
+        item = self._get(deadline)
         if isinstance(item, StopAsked):
             raise Stopped(item)
         if isinstance(item, HostLost):
@@ -156,6 +154,16 @@ class Inbox:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.take(deadline)
+
+    def _get(self, deadline: float | None) -> Item | None:
+        """In steps, for a queue refuses to wait for centuries, which a deadline may lie away."""
+        while True:
+            left = _LONGEST_WAIT if deadline is None else deadline - time.monotonic()
+            try:
+                return self._items.get(timeout=min(max(0.0, left), _LONGEST_WAIT))
+            except queue.Empty:
+                if left <= _LONGEST_WAIT and deadline is not None:
+                    return None
 
     def _deliver(self, tag: object, future: Future[Any]) -> None:
         error = future.exception()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kinetic_ray.core.state import Event, EventKind
-from kinetic_ray.errors import KineticError
+from kinetic_ray.errors import StoreError
 from kinetic_ray.journal import DriverLog, Fenced
 from kinetic_ray.runner.inbox import Inbox, Stop, StopAsked
 
@@ -54,7 +54,7 @@ class Recorder:
 
         Raises:
             Fenced: A newer driver has the job; what was noted since counts for nothing.
-            KineticError: The store took no more records.
+            StoreError: The store took no more records.
         """
         with self._changed:
             self._closing = True
@@ -68,8 +68,8 @@ class Recorder:
             self._write_until_closed()
         except Fenced as exc:
             self._give_up(exc, Stop.FENCED)
-        except (KineticError, OSError) as exc:
-            self._give_up(exc, Stop.BROKEN)
+        except Exception as exc:  # noqa: BLE001 - the edge of the thread: the driver must stop, whatever it was
+            self._give_up(StoreError(f"the job's records can't be written: {type(exc).__name__}: {exc}"), Stop.BROKEN)
 
     def _write_until_closed(self) -> None:
         next_beat = next_progress = time.monotonic()

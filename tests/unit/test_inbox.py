@@ -52,6 +52,12 @@ def test_take_gives_up_at_its_deadline() -> None:
     assert Inbox().take(soon()) is None
 
 
+def test_a_deadline_may_lie_centuries_away() -> None:
+    inbox = Inbox()
+    inbox.watch("a", Ref(1))
+    assert inbox.take(time.monotonic() + 1e12) == Answer("a", 1)
+
+
 def test_gather_takes_its_own_answers_only() -> None:
     inbox = Inbox()
     inbox.watch("stray", Ref("stray"))

@@ -1,8 +1,12 @@
 """Which reported step counts, and who is named for holding it up."""
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinetic_ray.core.records import dump_record, load_record
+from kinetic_ray.core.state import Event, EventKind, fold
 from kinetic_ray.runner.progress import SILENCE, Progress
 
 
@@ -21,6 +25,20 @@ def test_a_step_counts_once_every_rank_has_reached_it() -> None:
 
 def test_a_single_rank_waits_for_nobody() -> None:
     assert Progress(1).add(0, report(4, acc=0.5), 0.0) == [{"step": 4, "total": 10, "metrics": {"acc": 0.5}}]
+
+
+def test_a_loss_that_is_no_number_survives_the_trip_through_the_store() -> None:
+    bad = {"loss": math.nan, "up": math.inf, "down": -math.inf, "well": 1.0}
+    (fields,) = Progress(1).add(0, report(1, **bad), 0.0)
+    stored = load_record("events", dump_record("events", fields))
+    state = fold([(1, Event(EventKind.PROGRESSED, 1.0, stored))])
+    assert state.progress is not None
+    assert math.isnan(state.progress.metrics["loss"])
+    assert {name: value for name, value in state.progress.metrics.items() if name != "loss"} == {
+        "up": math.inf,
+        "down": -math.inf,
+        "well": 1.0,
+    }
 
 
 def test_a_rank_that_is_behind_for_a_minute_is_named_once() -> None:

@@ -108,6 +108,17 @@ def test_a_store_that_takes_no_more_stops_the_driver(journal: JobJournal) -> Non
         recorder.close()
 
 
+def test_what_no_record_can_hold_stops_the_driver_too(journal: JobJournal) -> None:
+    inbox = Inbox()
+    recorder = Recorder(journal.claim({}), inbox)
+    recorder.add(EventKind.WARNED, message=object())
+    with pytest.raises(Stopped) as caught:
+        inbox.take()
+    assert caught.value.asked.stop is Stop.BROKEN
+    with pytest.raises(StoreError, match="records can't be written: TypeError"):
+        recorder.close()
+
+
 def test_its_thread_ends(journal: JobJournal) -> None:
     recorder = Recorder(journal.claim({}), Inbox())
     recorder.close()

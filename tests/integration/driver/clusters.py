@@ -6,7 +6,8 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -140,15 +141,21 @@ class Cluster:
         except psutil.Error:
             return False
 
-    def drive(self, *argv: str) -> "subprocess.Popen[str]":
-        """A driver started by hand, as the supervisor would start it."""
+    @contextmanager
+    def drive(self, *argv: str) -> "Iterator[subprocess.Popen[str]]":
+        """A driver started by hand, as the supervisor would start it; it doesn't outlive the block."""
         found, ray = local.status(self.home), local.environment(self.home)
         assert found is not None
         assert ray is not None
         env = {**os.environ, **ray, "KINETIC_SUPERVISOR": found["socket"], "KINETIC_RAY_ADDRESS": ray["RAY_ADDRESS"]}
         env["RAY_USAGE_STATS_ENABLED"] = "0"
         command = [sys.executable, "-m", "kinetic_ray.runner", *argv]
-        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, env=env, text=True, **pipe) as driver:
+            try:
+                yield driver
+            finally:
+                driver.kill()
 
 
 def alive(pid: int) -> bool:

@@ -253,12 +253,12 @@ def test_a_newer_driver_fences_the_older(cluster: Cluster, tmp_path: Path) -> No
     job = cluster.submit(programs.wait_for, str(tmp_path / "go"), **cluster.slice())
     job.wait_until_it_calls()
     old = job.driver_pid()
-    newer = cluster.drive(cluster.store.url, job.job_id)
-    wait_until(lambda: not alive(old), DEADLINE, "the older driver to leave")
-    job.wait_until(lambda state: state.epoch == 2 and state.stage is Stage.RUN, "the newer driver's run")
-    (tmp_path / "go").touch()
-    assert job.value() == 0
-    said, _ = newer.communicate(timeout=DEADLINE)
+    with cluster.drive(cluster.store.url, job.job_id) as newer:
+        wait_until(lambda: not alive(old), DEADLINE, "the older driver to leave")
+        job.wait_until(lambda state: state.epoch == 2 and state.stage is Stage.RUN, "the newer driver's run")
+        (tmp_path / "go").touch()
+        assert job.value() == 0
+        said, _ = newer.communicate(timeout=DEADLINE)
     assert newer.returncode == 0, said
     assert job.wait().epoch == 2
     assert job.events(EventKind.ENDED, epoch=1) == []
@@ -295,8 +295,8 @@ def test_a_driver_of_an_ended_job_leaves_it_alone(
 ) -> None:
     job = ended[which]
     before = kinds(job)
-    again = cluster.drive(cluster.store.url, job.job_id)
-    said, _ = again.communicate(timeout=DEADLINE)
+    with cluster.drive(cluster.store.url, job.job_id) as again:
+        said, _ = again.communicate(timeout=DEADLINE)
     assert again.returncode == code, said
     assert kinds(job) == before
 
@@ -311,8 +311,8 @@ def test_a_driver_of_an_ended_job_leaves_it_alone(
     ],
 )
 def test_bad_arguments_are_refused_in_a_sentence(cluster: Cluster, argv: tuple[str, ...], words: str) -> None:
-    driver = cluster.drive(*(word.replace("{store}", cluster.store.url) for word in argv))
-    said, _ = driver.communicate(timeout=DEADLINE)
+    with cluster.drive(*(word.replace("{store}", cluster.store.url) for word in argv)) as driver:
+        said, _ = driver.communicate(timeout=DEADLINE)
     assert driver.returncode == 64, said
     assert words in said
     assert "Traceback" not in said
