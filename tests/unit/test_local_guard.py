@@ -25,7 +25,7 @@ escape = "import os, time; os.setsid(); os.fork() and os._exit(0); print(os.getp
 parent = f"import subprocess, sys, time; subprocess.run([sys.executable, '-c', {escape!r}]); time.sleep(600)"
 raylet = subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE)
 print(raylet.pid, int(raylet.stdout.readline()), flush=True)
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+signal.pthread_sigmask(signal.SIG_BLOCK, guard.ENDING)
 os.execv(sys.executable, [sys.executable, "-I", "-S", sys.argv[1], "watch", sys.argv[2], str(raylet.pid)])
 """
 
@@ -46,12 +46,12 @@ def _finish(node: "subprocess.Popen[str]") -> str:
     return err
 
 
-@pytest.mark.parametrize("grace", [0.0, 5.0])
-def test_sigterm_ends_the_node_and_what_escaped_it(grace: float) -> None:
+@pytest.mark.parametrize(("signum", "grace"), [(signal.SIGTERM, 0.0), (signal.SIGTERM, 5.0), (signal.SIGINT, 100.0)])
+def test_a_signal_ends_the_node_and_what_escaped_it(signum: int, grace: float) -> None:
     node, (raylet, escaped) = _start_node(grace)
     assert _is_alive(raylet)
     assert _is_alive(escaped)
-    node.send_signal(signal.SIGTERM)
+    node.send_signal(signum)
     assert _finish(node) == ""
     assert node.returncode == 0
     assert not _is_alive(raylet)

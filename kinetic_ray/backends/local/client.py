@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import subprocess
 import sys
 import time
@@ -11,13 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kinetic_ray import wire
-from kinetic_ray.backends.local import env, leftovers, pool
+from kinetic_ray.backends.local import env, guard, leftovers, pool
 from kinetic_ray.backends.local.paths import Runtime, runtime_of
 from kinetic_ray.errors import ConfigError
 
 _START_S = 60.0
 _STOP_S = 120.0
 _EXIT_S = 10.0
+_LOOK_S = 1.0
 _TAIL_CHARS = 2000
 #: What connecting raises where nobody listens.
 NOBODY = (FileNotFoundError, ConnectionError)
@@ -39,12 +38,10 @@ def ensure(home: Path) -> Runtime:
     hello = _greet(runtime)
     deadline = time.monotonic() + _START_S
     while hello is None:
-        if time.monotonic() > deadline:
-            raise ConfigError(
-                f"the embedded cluster's supervisor did not answer within {_START_S:g} s: {_tail(runtime)}"
-            )
         _spawn(runtime, home)
-        hello = _await_greeting(runtime, min(deadline, time.monotonic() + _START_S / 3))
+        hello = _await_greeting(runtime, deadline)
+        if hello is None and (time.monotonic() > deadline or runtime.log.exists()):
+            raise ConfigError(f"the embedded cluster's supervisor did not start. Its log ends:\n{_tail(runtime)}")
     _check_pool(wanted, hello["pool"])
     return runtime
 
@@ -83,12 +80,10 @@ def stop(home: Path, force: bool) -> bool:
 
 
 def _await_end(pid: int) -> None:
-    """Waits for the end of a process that has only to exit."""
+    """Waits for the end of a process that has only to exit; not for whoever collects it."""
     deadline = time.monotonic() + _EXIT_S
-    with contextlib.suppress(ProcessLookupError):
-        while time.monotonic() < deadline:
-            os.kill(pid, 0)
-            time.sleep(0.002)
+    while pid in guard.parents() and time.monotonic() < deadline:
+        time.sleep(0.005)
 
 
 def _greet(runtime: Runtime) -> wire.Message | None:
@@ -101,7 +96,13 @@ def _greet(runtime: Runtime) -> wire.Message | None:
 
 
 def _await_greeting(runtime: Runtime, deadline: float) -> wire.Message | None:
+    """Waits for a supervisor's first word; None when there is none any more that could speak."""
+    looked_at = time.monotonic()
     while (hello := _greet(runtime)) is None and time.monotonic() < deadline:
+        if time.monotonic() - looked_at > _LOOK_S:
+            if not leftovers.is_held(runtime):
+                return _greet(runtime)
+            looked_at = time.monotonic()
         time.sleep(0.01)
     return hello
 

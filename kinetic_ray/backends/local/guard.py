@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 LINUX = sys.platform == "linux"
@@ -19,8 +19,12 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _FOREVER = str(2**31 - 1)
 
 
+#: What ends a node: SIGTERM lets it say goodbye to its cluster, SIGINT is for when that ends as well.
+ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
 class Stopped(Exception):
-    """SIGTERM came: from the supervisor, or from the kernel because the supervisor died."""
+    """An ending signal came: from the supervisor, or from the kernel because the supervisor died."""
 
 
 def die_with_parent(parent: int, signum: int) -> None:
@@ -97,23 +101,25 @@ def _collect() -> set[int]:
 
 
 def watch(pids: Sequence[int], grace: float) -> int:
-    """Waits until one of this process's children `pids` ends or SIGTERM comes, then ends all there is below.
+    """Waits until one of this process's children `pids` ends or a signal comes, then ends all there is below.
 
     Args:
         pids: The node's processes, the one first that should be told to stop before it is killed.
-        grace: Seconds that it has for that.
+        grace: Seconds that it has for that after SIGTERM.
 
     Returns:
-        The exit code: 0 after SIGTERM, 1 after a death.
+        The exit code: 0 after a signal, 1 after a death.
     """
     code = 0
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # blocked since before the exec
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # blocked since before the exec
         _say(f"process {_first_death(set(pids))} of the node has ended")
         code = 1
-    except Stopped:
-        _ask(pids[0], grace)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    except Stopped as stopped:
+        on_ending(signal.SIG_IGN)
+        if stopped.args == (signal.SIGTERM,):
+            _ask(pids[0], grace)
+    on_ending(signal.SIG_IGN)
     left = end_descendants(os.getpid())
     if left:
         _say(f"could not be killed: {sorted(left)}")
@@ -126,7 +132,7 @@ def _first_death(pids: set[int]) -> int:
         if LINUX:
             pid, _status = os.wait()  # orphans come up as well, and are collected so
         elif os.getppid() != parent:
-            raise Stopped
+            raise Stopped(signal.SIGTERM)
         else:
             time.sleep(0.2)
             pid = next(iter(_collect() & pids), 0)
@@ -165,10 +171,17 @@ def _say(line: str) -> None:
     sys.stderr.write(line + "\n")  # the node's log
 
 
-def _stop(_signum: int, _frame: object) -> None:
-    raise Stopped
+def on_ending(handler: Callable[[int, object], None] | signal.Handlers) -> None:
+    """Handles the signals that end a node."""
+    for signum in ENDING:
+        signal.signal(signum, handler)
+
+
+def stop(signum: int, _frame: object) -> None:
+    """A handler that breaks off whatever is being done."""
+    raise Stopped(signum)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _stop)
+    on_ending(stop)
     sys.exit(main(sys.argv[1:]))

@@ -44,9 +44,13 @@ class Launched:
     def pid(self) -> int:
         return self.process.pid
 
-    async def stop(self) -> None:
-        """Has it end its node and itself, and waits for that; kills it when it takes too long."""
-        self.signal(signal.SIGTERM)
+    async def stop(self, *, at_once: bool) -> None:
+        """Has it end its node and itself, and waits for that; kills it when it takes too long.
+
+        Args:
+            at_once: The node has no cluster to say goodbye to.
+        """
+        self.signal(signal.SIGINT if at_once else signal.SIGTERM)
         done, _ = await asyncio.wait([self.ended], timeout=_STOP_S)
         if not done:
             self.signal(signal.SIGKILL)
@@ -60,7 +64,11 @@ class Launched:
 
 
 class Launcher:
-    """Starts node processes, all from the main thread: the kernel ties their lives to the thread that started them."""
+    """Starts node processes, all from the main thread: the kernel ties their lives to the thread that started them.
+
+    Attributes:
+        closing: Whether the whole cluster is ending, so that no node need say goodbye to it.
+    """
 
     def __init__(self, logs: Path) -> None:
         """Prepares to start nodes.
@@ -68,6 +76,7 @@ class Launcher:
         Args:
             logs: Folder for what they say, a file each.
         """
+        self.closing = False
         self._logs = logs
         self._running: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -89,10 +98,14 @@ class Launcher:
             line = await _first_line(pipe, patience)
         finally:
             if not line.endswith(b"\n"):
-                await launched.stop()
+                await self.stop(launched)
         if not line.endswith(b"\n"):
             raise LaunchFailed(f"the node {plan.name} is not up after {patience:g} s: {self._last_words(plan.name)}")
         return launched, loads(line)
+
+    async def stop(self, launched: Launched) -> None:
+        """Ends a node, and waits for that."""
+        await launched.stop(at_once=self.closing)
 
     def _spawn(self, plan: NodePlan, environ: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
         receiving, sending = os.pipe()

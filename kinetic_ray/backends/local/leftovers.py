@@ -56,6 +56,18 @@ def _lock(descriptor: int, path: Path) -> bool:
     return False
 
 
+def is_held(runtime: Runtime) -> bool:
+    """Whether a supervisor lives, serving or not."""
+    try:
+        descriptor = os.open(runtime.lock, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _lock(descriptor, runtime.lock)
+    finally:
+        os.close(descriptor)
+
+
 def is_served(runtime: Runtime) -> bool:
     """Whether a supervisor listens."""
     try:
@@ -82,10 +94,10 @@ def clear(runtime: Runtime) -> None:
     empty(runtime)
 
 
-def empty(runtime: Runtime) -> None:
-    """Removes everything in the folder but the lock."""
+def empty(runtime: Runtime, *kept: Path) -> None:
+    """Removes everything in the folder but the lock, and what is to be kept."""
     for entry in runtime.root.iterdir():
-        if entry == runtime.lock:
+        if entry in (runtime.lock, *kept):
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry, ignore_errors=True)
@@ -94,8 +106,7 @@ def empty(runtime: Runtime) -> None:
 
 
 def remove(runtime: Runtime) -> None:
-    """Removes the folder: the last act of the lock's holder."""
-    empty(runtime)
+    """Removes the folder, which is empty but for the lock: the last act of the lock's holder."""
     runtime.lock.unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # somebody who waits for the lock has made it anew
         runtime.root.rmdir()

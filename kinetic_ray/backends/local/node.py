@@ -155,11 +155,11 @@ def main(argv: Sequence[str]) -> None:
     guard.die_with_parent(plan.parent, signal.SIGTERM)
     guard.adopt_orphans()
     os.set_inheritable(plan.report_fd, False)
-    signal.signal(signal.SIGTERM, _stop)
+    guard.on_ending(guard.stop)
     try:
         node = build(plan)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # until the guard has its handler
+        signal.pthread_sigmask(signal.SIG_BLOCK, guard.ENDING)  # until the guard has its handlers
     except (guard.Stopped, Exception) as error:  # noqa: BLE001 - the edge of a process: it says why and leaves nothing
         sys.stderr.write(f"{plan.name}: {type(error).__name__}: {error}\n")
         sys.stderr.flush()
@@ -169,10 +169,6 @@ def main(argv: Sequence[str]) -> None:
     os.write(plan.report_fd, json.dumps(report(node)).encode() + b"\n")
     grace = "1.5" if plan.gcs_address else "0"
     os.execv(sys.executable, [sys.executable, "-I", "-S", guard.__file__, "watch", grace, *pids])
-
-
-def _stop(_signum: int, _frame: object) -> None:
-    raise guard.Stopped
 
 
 if __name__ == "__main__":

@@ -251,7 +251,7 @@ class Slices:
             self._spawn(self._end(one))
 
     async def _end(self, one: SimulatedSlice, rest: float = 0.0) -> None:
-        await asyncio.gather(*(host.launched.stop() for host in one.hosts if host.launched))
+        await asyncio.gather(*(self.launcher.stop(host.launched) for host in one.hosts if host.launched))
         for host in one.hosts:
             shutil.rmtree(self.runtime.hosts / f"{one.name}.{host.worker_id}", ignore_errors=True)
         asyncio.get_running_loop().call_later(rest, self._remove, one)

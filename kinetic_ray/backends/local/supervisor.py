@@ -92,6 +92,7 @@ class Supervisor:
         keeping = [loop.create_task(self._keep_head()), loop.create_task(self._keep_time())]
         await self._stopping.wait()
         _LOG.info("stopping")
+        self._launcher.closing = True
         for task in keeping:
             task.cancel()
         await asyncio.gather(*keeping, return_exceptions=True)
@@ -126,7 +127,7 @@ class Supervisor:
         await self._jobs.close()
         ending = [self._slices.close()]
         if self._head.launched is not None:
-            ending.append(self._head.launched.stop())
+            ending.append(self._launcher.stop(self._head.launched))
         await asyncio.gather(*ending)
         await self._launcher.end_orphans()
         await asyncio.to_thread(leftovers.empty, self._runtime)
@@ -287,10 +288,13 @@ def main(argv: Sequence[str]) -> int:
     _open_log(runtime)
     try:
         asyncio.run(_run(runtime, argv[0]))
-    finally:
-        with contextlib.suppress(OSError):
-            guard.end_descendants(os.getpid())
-            leftovers.remove(runtime)
+    except BaseException:  # noqa: BLE001 - the edge of a process
+        _LOG.exception("the supervisor broke")
+        guard.end_descendants(os.getpid())
+        leftovers.empty(runtime, runtime.log)  # the only thing that tells why
+        os._exit(1)
+    leftovers.empty(runtime)
+    leftovers.remove(runtime)
     os._exit(0)  # nothing is left to do, and a client waits for this
 
 

@@ -230,3 +230,21 @@ def test_bad_settings_are_refused_before_anything_starts(
     with pytest.raises(ConfigError, match=name):
         client.ensure(kinetic_home)
     assert not runtime_of(kinetic_home).root.exists()
+
+
+def test_a_supervisor_that_can_not_start_says_why(own_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings are checked by the client, so here the supervisor finds them broken by somebody else on the way."""
+    broken = own_cluster / "broken"
+    broken.mkdir()
+    text = """
+import os, sys
+if "kinetic_ray.backends.local.supervisor" in sys.orig_argv:
+    os.environ["KINETIC_LOCAL_IDLE_S"] = "x"
+"""
+    (broken / "sitecustomize.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(broken))
+    with pytest.raises(ConfigError, match=r"(?s)did not start.*KINETIC_LOCAL_IDLE_S='x'"):
+        client.ensure(own_cluster)
+    assert clusters.processes(runtime_of(own_cluster)) == []
+    backend.stop(own_cluster)
+    assert not runtime_of(own_cluster).root.exists()
