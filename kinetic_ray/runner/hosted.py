@@ -18,6 +18,7 @@ from kinetic_ray.runner.capture import aborted_for_peer
 from kinetic_ray.runner.feed import Feed
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.link import ZygoteLink
+from kinetic_ray.runner.process import is_running
 from kinetic_ray.runner.task import RankTask
 from kinetic_ray.store import Store
 
@@ -65,7 +66,8 @@ class HostedRank:
     def fence(self) -> None:
         """Ends the child and all below it; returns when they are gone and the end is in the feed."""
         if not self.feed.ended:
-            self._fenced = True
+            # One that is dead already died of a cause of its own, which must be heard.
+            self._fenced = self._fenced or is_running(self.pid)
             self._zygote.kill(self._child)
         self.feed.await_end()
 
@@ -108,7 +110,7 @@ class HostedRank:
         """The outcome that counts: what the child told, unless its end or its stored bytes say otherwise."""
         if told is not None and not told.ok:
             return replace(told, exit_code=code, log_tail=_last_lines(self._words()))
-        if self._fenced:
+        if self._fenced and code in (0, None, -signal.SIGKILL):  # another code is its own doing, just before the fence
             return self._failure(Reason.CANCELLED, "stopped by the driver", code)
         if told is None or code != 0:
             return self._died(code, returned=told is not None)
