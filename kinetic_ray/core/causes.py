@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.state import BEFORE_CALL, Reason
 
-#: What collectives, jax's coordination service and gRPC say when somebody else is gone.
-_PEER_TEXT = re.compile(
-    r"connection (closed|reset) by peer|connection refused|socket closed|broken pipe|gloo [\w -]+ failed"
-    r"|\bUNAVAILABLE:|\bABORTED:.*(peer|task)|coordination service"
-    r"|heartbeat timeout|stopped sending heartbeats|unhealthy \(stopped|another task died"
-    r"|deadline[ _]exceeded.*(barrier|coordination|rendezvous)|barrier timed out|read timeout \[|timed out waiting \d",
+#: JAX's own errors. What they say of a peer, of the coordination service or of gRPC is about the gang.
+_JAX_ERRORS = frozenset({"JaxRuntimeError", "XlaRuntimeError"})
+_JAX_TEXT = re.compile(
+    r"connection (closed|reset|refused)|(closed|reset) by peer|socket closed|broken pipe|gloo|coordination service"
+    r"|coordinator|heartbeat|barrier|another task|preempted|UNAVAILABLE|ABORTED",
     re.IGNORECASE,
 )
-#: Classes that collectives raise. A user's own class, or a ConnectionError of the user's own sockets, is never one.
-_PEER_CLASSES = frozenset({"JaxRuntimeError", "XlaRuntimeError", "RuntimeError", "DistBackendError"})
-#: jax's client ends the process with these words when the coordination service tells it that another task died.
-_FATAL_TEXT = "because the JAX distributed service detected fatal errors"
+#: Others (torch's gloo, say) raise plain classes, in which only the transport's very words count.
+_PLAIN_ERRORS = frozenset({"RuntimeError", "DistBackendError"})
+_PLAIN_TEXT = re.compile(r"\bconnection (closed|reset) by peer \[|\btimed out waiting \d+ms", re.IGNORECASE)
+#: The client of JAX's coordination service ends the process with these words when another task has died.
+_LAST_WORDS = re.compile(r"JAX distributed service detected fatal errors|leader process.* died", re.IGNORECASE)
 
 #: The smaller, the more of a cause: what happens to a host kills a process, which breaks its peers' connections.
 _WEIGHT = {Reason.PREEMPTED: 0, Reason.NODE_LOST: 0, Reason.PEER_LOST: 2}
@@ -54,6 +54,27 @@ class Failure:
         return self.unsure or self.reason is Reason.PEER_LOST
 
 
+def is_peer_loss(type_name: str, message: str) -> bool:
+    """Whether an exception tells of the loss of a peer. A ConnectionError of the user's own sockets doesn't.
+
+    Args:
+        type_name: Its class's name.
+        message: `str(exc)`.
+
+    Example:
+        >>> is_peer_loss("JaxRuntimeError", "UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
+        True
+    """
+    if type_name in _JAX_ERRORS:
+        return _JAX_TEXT.search(message) is not None
+    return type_name in _PLAIN_ERRORS and _PLAIN_TEXT.search(message) is not None
+
+
+def aborted_for_peer(last_words: str) -> bool:
+    """Whether the last words in a dead process's log say that the loss of a peer aborted it."""
+    return _LAST_WORDS.search(last_words) is not None
+
+
 def failure_of(outcome: Outcome, where: str, world_size: int) -> Failure:
     """The failure that an outcome without a value tells of.
 
@@ -63,24 +84,16 @@ def failure_of(outcome: Outcome, where: str, world_size: int) -> Failure:
         world_size: Ranks in the gang; one alone has no peers to lose.
     """
     reason = Reason(outcome.reason) if outcome.reason else Reason.PROCESS_DIED
-    if world_size > 1 and _tells_of_a_peer(outcome, reason):
-        reason = Reason.PEER_LOST
+    if reason is Reason.PEER_LOST and world_size == 1:
+        reason = _reason_alone(outcome)
     message = outcome.message or (outcome.error.message if outcome.error else "") or str(reason)
     return Failure(outcome.rank, reason, message, where, outcome.phase, log_tail=outcome.log_tail)
 
 
-def _tells_of_a_peer(outcome: Outcome, reason: Reason) -> bool:
-    if reason is Reason.PEER_LOST:
-        return True
-    if reason is Reason.PROCESS_DIED:
-        return _FATAL_TEXT in outcome.log_tail
-    if reason not in (Reason.USER_ERROR, Reason.SETUP_ERROR) or outcome.error is None:
-        return False
-    if reason is Reason.SETUP_ERROR and outcome.phase != "init":
-        return False
-    error = outcome.error
-    theirs = error.type_name in _PEER_CLASSES and error.module != "__main__"
-    return theirs and _PEER_TEXT.search(error.message) is not None
+def _reason_alone(outcome: Outcome) -> Reason:
+    if outcome.error is None:
+        return Reason.PROCESS_DIED
+    return Reason.SETUP_ERROR if outcome.phase in BEFORE_CALL else Reason.USER_ERROR
 
 
 def cause_of(failures: Sequence[Failure]) -> Failure:

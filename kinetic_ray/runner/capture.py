@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import cloudpickle
 
+from kinetic_ray.core.causes import is_peer_loss
 from kinetic_ray.core.outcome import ErrorInfo
 from kinetic_ray.core.state import BEFORE_CALL, RankPhase, Reason
 
@@ -19,16 +19,7 @@ TEXT_LIMIT = 200_000
 PICKLE_LIMIT = 64 << 20
 _DEPTH_LIMIT = 20
 
-#: How the loss of a peer shows up inside a rank: gloo's, the coordination service's and gRPC's words.
-_PEER_LOST = re.compile(
-    r"connection (closed|reset) by peer|connection refused|socket closed|broken pipe|gloo|coordination service"
-    r"|coordinator|heartbeat|barrier|UNAVAILABLE|shutdown barrier|preempted|another task|ABORTED",
-    re.IGNORECASE,
-)
 _RUNTIME_ERRORS = frozenset({"JaxRuntimeError", "XlaRuntimeError"})
-
-#: What the coordination service prints before it aborts a process whose peer is gone.
-_ABORTED_FOR_PEER = re.compile(r"JAX distributed service detected fatal errors|leader process.* died", re.IGNORECASE)
 
 
 class ResultError(Exception):
@@ -56,7 +47,7 @@ def dump_value(value: object) -> bytes:
 
 def reason_of(exc: BaseException, phase: RankPhase) -> Reason:
     """Why a rank ended, by its exception and the phase that raised it."""
-    if any(_is_peer_loss(each) for each in _chain(exc)):
+    if any(is_peer_loss(type(each).__name__, _str(each)) for each in _chain(exc)):
         return Reason.PEER_LOST
     if phase in BEFORE_CALL:
         return Reason.SETUP_ERROR
@@ -65,11 +56,6 @@ def reason_of(exc: BaseException, phase: RankPhase) -> Reason:
     if phase is RankPhase.STORE:
         return Reason.RESULT_ERROR
     return Reason.USER_ERROR if phase is RankPhase.CALL else Reason.PROCESS_DIED
-
-
-def aborted_for_peer(log_tail: str) -> bool:
-    """Whether a process's last words say that the loss of a peer aborted it."""
-    return _ABORTED_FOR_PEER.search(log_tail) is not None
 
 
 def describe_error(exc: BaseException) -> ErrorInfo:
@@ -181,10 +167,6 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
         yield current
         hidden = current.__suppress_context__
         current = current.__cause__ or (None if hidden else current.__context__)
-
-
-def _is_peer_loss(exc: BaseException) -> bool:
-    return type(exc).__name__ in _RUNTIME_ERRORS and _PEER_LOST.search(_str(exc)) is not None
 
 
 def _is_device_full(exc: BaseException) -> bool:

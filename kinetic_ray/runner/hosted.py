@@ -10,11 +10,11 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+from kinetic_ray.core.causes import aborted_for_peer
 from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.state import RankPhase, Reason
 from kinetic_ray.journal import JobJournal
-from kinetic_ray.runner.capture import aborted_for_peer
 from kinetic_ray.runner.feed import Feed
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.link import ZygoteLink

@@ -4,93 +4,75 @@ import itertools
 
 import pytest
 
-from kinetic_ray.core.causes import Failure, cause_of, explain, failure_of
+from kinetic_ray.core.causes import Failure, aborted_for_peer, cause_of, explain, failure_of, is_peer_loss
 from kinetic_ray.core.outcome import ErrorInfo, Outcome
 from kinetic_ray.core.state import Reason
 
-
-def raised(type_name: str, message: str, module: str = "builtins") -> ErrorInfo:
-    return ErrorInfo(type_name, module, message, "Traceback ...")
-
-
-def outcome(reason: str, *, error: ErrorInfo | None = None, phase: str = "call", tail: str = "") -> Outcome:
-    return Outcome(1, False, reason, phase, error.message if error else "died", error=error, log_tail=tail)
-
-
-def jax_raised(message: str, type_name: str = "JaxRuntimeError") -> ErrorInfo:
-    return raised(type_name, message, "jax._src.lib")
-
-
 GLOO_CLOSED = "FAILED_PRECONDITION: Gloo all-reduce failed: [external/gloo/pair.cc:547] Connection closed by peer [::1]"
-FATAL = (
-    "F1130 client.h:80] Terminating process because the JAX distributed service detected fatal errors. "
-    "This most likely indicates that another task died"
-)
 
 
 @pytest.mark.parametrize(
-    ("ended", "world", "reason"),
+    ("type_name", "message", "told"),
     [
-        pytest.param(outcome("UserError", error=raised("ValueError", "bad batch")), 4, "UserError", id="user's error"),
-        pytest.param(outcome("UserError", error=jax_raised(GLOO_CLOSED)), 4, "PeerLost", id="gloo"),
-        pytest.param(
-            outcome("UserError", error=jax_raised("UNAVAILABLE: failed to connect", "XlaRuntimeError")),
-            4,
-            "PeerLost",
-            id="unavailable",
-        ),
-        pytest.param(
-            outcome("UserError", error=jax_raised("UNAVAILABLE: The following tasks are unhealthy")),
-            4,
-            "PeerLost",
-            id="heartbeats",
-        ),
-        pytest.param(
-            outcome("UserError", error=raised("RuntimeError", "[pair.cc:534] Connection closed by peer [127.0.0.1]")),
-            4,
-            "PeerLost",
-            id="torch's gloo",
-        ),
-        pytest.param(
-            outcome("SetupError", phase="init", error=jax_raised("DEADLINE_EXCEEDED: Barrier timed out")),
-            4,
-            "PeerLost",
-            id="a peer never came to the start",
-        ),
-        pytest.param(
-            outcome("SetupError", phase="fetch", error=raised("RuntimeError", "connection reset by peer")),
-            4,
-            "SetupError",
-            id="the store's connection is no peer",
-        ),
-        pytest.param(
-            outcome("UserError", error=jax_raised("INVALID_ARGUMENT: shapes differ")),
-            4,
-            "UserError",
-            id="jax, but no peer",
-        ),
-        pytest.param(
-            outcome("UserError", error=raised("ConnectionResetError", "[Errno 104] Connection reset by peer")),
-            4,
-            "UserError",
-            id="the user's own socket",
-        ),
-        pytest.param(
-            outcome("UserError", error=raised("RuntimeError", "Connection closed by peer", "__main__")),
-            4,
-            "UserError",
-            id="the user's own class",
-        ),
-        pytest.param(outcome("UserError", error=jax_raised(GLOO_CLOSED)), 1, "UserError", id="no peers at all"),
-        pytest.param(outcome("ProcessDied", tail=FATAL), 4, "PeerLost", id="jax ended the process"),
-        pytest.param(outcome("ProcessDied", tail=GLOO_CLOSED), 4, "ProcessDied", id="killed after logging a lost peer"),
-        pytest.param(outcome("OutOfMemory"), 4, "OutOfMemory", id="out of memory"),
-        pytest.param(outcome("ResultError"), 4, "ResultError", id="value can't be stored"),
-        pytest.param(outcome(""), 4, "ProcessDied", id="no reason given"),
+        ("JaxRuntimeError", GLOO_CLOSED, True),
+        ("JaxRuntimeError", "Gloo AllGather failed: Read error [127.0.0.1]:5511: Connection reset by peer", True),
+        ("XlaRuntimeError", "UNAVAILABLE: failed to connect to all addresses", True),
+        ("JaxRuntimeError", "UNAVAILABLE: The following tasks are unhealthy (stopped sending heartbeats)", True),
+        ("JaxRuntimeError", "DEADLINE_EXCEEDED: Barrier timed out. Id: shutdown", True),
+        ("JaxRuntimeError", "ABORTED: the coordination service has stopped", True),
+        ("RuntimeError", "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5511", True),
+        ("RuntimeError", "[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv", True),
+        ("JaxRuntimeError", "INVALID_ARGUMENT: shapes differ", False),
+        ("JaxRuntimeError", "RESOURCE_EXHAUSTED: out of memory", False),
+        ("RuntimeError", "the loss is nan", False),
+        ("RuntimeError", "connection closed", False),
+        ("ConnectionResetError", "[Errno 104] Connection reset by peer", False),
+        ("BrokenPipeError", "[Errno 32] Broken pipe", False),
+        ("ValueError", "Gloo all-reduce failed", False),
     ],
 )
-def test_reason_of_one_rank(ended: Outcome, world: int, reason: str) -> None:
-    assert failure_of(ended, "host 1 of s", world).reason == reason
+def test_which_exceptions_tell_of_a_lost_peer(type_name: str, message: str, told: bool) -> None:
+    assert is_peer_loss(type_name, message) is told
+
+
+@pytest.mark.parametrize(
+    ("log", "aborted"),
+    [
+        ("F1130 client.h:80] Terminating process because the JAX distributed service detected fatal errors.", True),
+        ("E1130 agent.cc] the leader process has died", True),
+        (GLOO_CLOSED, False),
+        ("", False),
+    ],
+)
+def test_whose_last_words_tell_of_a_lost_peer(log: str, aborted: bool) -> None:
+    assert aborted_for_peer(log) is aborted
+
+
+ERROR = ErrorInfo("JaxRuntimeError", "jax._src.lib", GLOO_CLOSED, "Traceback ...")
+
+
+@pytest.mark.parametrize(
+    ("reason", "phase", "error", "world", "read"),
+    [
+        ("UserError", "call", ERROR, 4, "UserError"),
+        ("PeerLost", "call", ERROR, 4, "PeerLost"),
+        ("PeerLost", "call", ERROR, 1, "UserError"),
+        ("PeerLost", "init", ERROR, 1, "SetupError"),
+        ("PeerLost", "call", None, 1, "ProcessDied"),
+        ("OutOfMemory", "call", None, 1, "OutOfMemory"),
+        ("", "call", None, 4, "ProcessDied"),
+    ],
+)
+def test_reason_of_one_rank(reason: str, phase: str, error: ErrorInfo | None, world: int, read: str) -> None:
+    outcome = Outcome(1, False, reason, phase, error=error)
+    assert failure_of(outcome, "host 1 of s", world).reason == read
+
+
+def test_a_failure_says_what_its_outcome_says() -> None:
+    told = failure_of(Outcome(1, False, "UserError", "call", "ValueError: x", error=ERROR, log_tail="t"), "host 1", 2)
+    assert told == Failure(1, Reason.USER_ERROR, "ValueError: x", "host 1", "call", log_tail="t")
+    assert failure_of(Outcome(1, False, "PeerLost", error=ERROR), "", 2).message == GLOO_CLOSED
+    assert failure_of(Outcome(1, False, "ProcessDied"), "", 2).message == "ProcessDied"
 
 
 def failure(rank: int, reason: Reason, *, unsure: bool = False) -> Failure:
