@@ -12,8 +12,9 @@ import pytest
 
 from kinetic_ray.backends.local.head import HeadReport
 from kinetic_ray.backends.local.hub import Hub
+from kinetic_ray.backends.local.job import Patience
 from kinetic_ray.backends.local.rest import ApiError, JobsApi
-from kinetic_ray.backends.local.submit import Patience, SubmitLoop
+from kinetic_ray.backends.local.submit import SubmitLoop
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.core.spec import Fingerprint, JobSpec
@@ -52,7 +53,9 @@ class _Bench:
         self.api = api
         self.head = _Head(api.address)
         self.store: Store = open_store(folder / "store")
-        self.loop = SubmitLoop(self.head, Hub(), TOKEN, max_drivers, SHORT)
+        self.foreseen: list[str] = []
+        foresee = lambda spec: self.foreseen.append(spec.job_id)  # noqa: E731
+        self.loop = SubmitLoop(self.head, Hub(), TOKEN, foresee, max_drivers=max_drivers, patience=SHORT)
         self.lines: list[asyncio.StreamWriter] = []
         self._made = 0
 
@@ -133,6 +136,7 @@ def test_a_job_is_submitted_as_soon_as_the_head_is_up(tmp_path: Path, api: FakeJ
         job_id = bench.create()
         await bench.hand_over(job_id, job_id)
         assert bench.loop.observe(job_id) == ("submitting", "the embedded cluster is starting")
+        await bench.until(lambda: bench.foreseen == [job_id])
         bench.head.come_up()
         await bench.until(lambda: job_id in api.jobs)
         assert api.entrypoints[job_id] == f"{sys.executable} -m kinetic_ray.runner {bench.store.url} {job_id}"

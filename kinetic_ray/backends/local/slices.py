@@ -114,6 +114,12 @@ class Slices:
             asyncio.get_running_loop().call_later(_HELD_S, self.hub.publish, "room")
         return answer
 
+    def foresee(self, accelerator: Accelerator, count: int) -> None:
+        """Starts what somebody is about to ask for, if there is room for it without stopping anything."""
+        plan = self._plan(accelerator, count)
+        if not plan.stop:
+            self._begin_all(accelerator, plan.start)
+
     def lease(self, names: Collection[str]) -> None:
         """Notes which slices are in use."""
         for name in self._leased.difference(names) & self._slices.keys():
@@ -140,12 +146,14 @@ class Slices:
 
     def _choose(self, accelerator: Accelerator, count: int) -> tuple[list[SimulatedSlice], str]:
         self._make_memory(accelerator, count)
-        plan = pool.plan(self.limits, accelerator, count, self._standing(), self._unusable(), self._kept())
+        plan = self._plan(accelerator, count)
         for name in plan.stop:
             self._stop(name)
-        names = pool.next_names(accelerator, plan.start, self._slices)
-        started = [self._begin(name, accelerator) for name in names]
-        return [*(self._slices[name] for name in plan.use), *started], plan.wait
+        used = [self._slices[name] for name in plan.use]
+        return [*used, *self._begin_all(accelerator, plan.start)], plan.wait
+
+    def _plan(self, accelerator: Accelerator, count: int) -> pool.Plan:
+        return pool.plan(self.limits, accelerator, count, self._standing(), self._unusable(), self._kept())
 
     def _standing(self) -> list[pool.Standing]:
         """The slices there are; those that are on their way out still take their place in a fixed pool."""
@@ -178,6 +186,9 @@ class Slices:
             self._stop(name)
 
     # Doing.
+
+    def _begin_all(self, accelerator: Accelerator, count: int) -> list[SimulatedSlice]:
+        return [self._begin(name, accelerator) for name in pool.next_names(accelerator, count, self._slices)]
 
     def _begin(self, name: str, accelerator: Accelerator) -> SimulatedSlice:
         hosts = [Host(worker_id) for worker_id in range(accelerator.hosts)]

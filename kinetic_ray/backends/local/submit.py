@@ -9,12 +9,14 @@ import shlex
 import sys
 import time
 from asyncio import to_thread
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from kinetic_ray.backends.local.head import HeadReport
 from kinetic_ray.backends.local.hub import Hub, push
+from kinetic_ray.backends.local.job import Job, Patience
 from kinetic_ray.backends.local.rest import TERMINAL, ApiError, JobsApi
+from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import JobStatus, Reason
 from kinetic_ray.errors import ConfigError, KineticError, SubmissionError
 from kinetic_ray.journal import JobJournal
@@ -22,28 +24,10 @@ from kinetic_ray.store import Store, open_store
 
 _LOG = logging.getLogger(__name__)
 
+MAX_DRIVERS = 8
 _MESSAGE_CHARS = 4000
 _POLL_S = 0.1
 _REMEMBERED = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long things may take, in seconds.
-
-    Attributes:
-        accept: To get a job accepted, while Ray's job agent reports for the first time, say.
-        cancel: For a driver to end its job after it was told of a cancel.
-        notice: For Ray to notice that a driver is gone.
-        stop: For a driver to be gone that Ray was told to stop.
-        look: Between two looks at a job whose driver has not come.
-    """
-
-    accept: float = 60.0
-    cancel: float = 10.0
-    notice: float = 10.0
-    stop: float = 40.0
-    look: float = 1.0
 
 
 class HeadLike(Protocol):
@@ -57,41 +41,32 @@ class HeadLike(Protocol):
         """Waits until it is up."""
 
 
-@dataclass(slots=True)
-class Job:
-    """One job that was handed over.
-
-    Attributes:
-        state: "waiting", "submitting", "live" or "gone".
-        order: Its place in the queue: priority, then age.
-        driver: The open line of its driver.
-        changed: Set when a driver has come or gone, or a cancel was asked for.
-    """
-
-    job_id: str
-    journal: JobJournal
-    order: tuple[Any, ...]
-    state: str = "waiting"
-    message: str = ""
-    epoch: int = 0
-    driver: asyncio.StreamWriter | None = None
-    driven: bool = False
-    cancelled: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As `status` shows it."""
-        return {"job_id": self.job_id, "state": self.state, "store": self.journal.store.url}
-
-
 class SubmitLoop:
     """All jobs of a cluster. Lives in one event loop; stores and the Jobs API are spoken to from threads."""
 
     def __init__(
-        self, head: HeadLike, hub: Hub, token: str, max_drivers: int, patience: Patience | None = None
+        self,
+        head: HeadLike,
+        hub: Hub,
+        token: str,
+        foresee: Callable[[JobSpec], None],
+        *,
+        max_drivers: int = MAX_DRIVERS,
+        patience: Patience | None = None,
     ) -> None:
+        """Starts empty.
+
+        Args:
+            head: The cluster's head; jobs wait for it.
+            hub: Who is told when a driver has gone.
+            token: The cluster's token.
+            foresee: Told of each job whose driver is about to start, so that its hosts start beside it.
+            max_drivers: How many drivers may run at once; each costs about a hundred MB.
+            patience: How long things may take.
+        """
         self.max_drivers = max_drivers
         self._patience = patience or Patience()
+        self._foresee = foresee
         self._head = head
         self._hub = hub
         self._token = token
@@ -111,7 +86,7 @@ class SubmitLoop:
         journal = JobJournal(await to_thread(_open, store_url), job_id)
         spec = await to_thread(journal.spec)
         if not self._known(job_id):
-            self._jobs[job_id] = Job(job_id, journal, (-spec.priority, spec.created_at, job_id))
+            self._jobs[job_id] = Job(job_id, journal, spec)
             self._fill()
 
     async def cancel(self, store_url: str, job_id: str) -> None:
@@ -226,6 +201,7 @@ class SubmitLoop:
         state = await to_thread(job.journal.state)
         if state.is_terminal:
             return
+        self._foresee(job.spec)
         api = await self._api()
         if not job.cancelled and not await to_thread(job.journal.cancel_requested):
             await self._post(api, job)

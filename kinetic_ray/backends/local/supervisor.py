@@ -28,12 +28,12 @@ from kinetic_ray.backends.local.server import Answer, Request, Server, until_clo
 from kinetic_ray.backends.local.slices import Slices
 from kinetic_ray.backends.local.submit import SubmitLoop
 from kinetic_ray.core.accelerators import parse_accelerator
+from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.errors import ConfigError, KineticError, UsageError
 from kinetic_ray.version import __version__
 
 _LOG = logging.getLogger(__name__)
 
-MAX_DRIVERS = 8
 _IDLE_SLICE_S = 300.0
 _LOCK_S = 90.0
 _LAST_WORDS_S = 2.0
@@ -64,7 +64,7 @@ class Supervisor:
         self._launcher = Launcher(runtime.node_logs)
         self._head = Head(runtime, self._launcher)
         self._slices = Slices(runtime, self._launcher, self._head, self._hub, self._limits)
-        self._jobs = SubmitLoop(self._head, self._hub, token, MAX_DRIVERS)
+        self._jobs = SubmitLoop(self._head, self._hub, token, self._foresee)
         operations = {
             "hello": self._hello,
             "status": self._status,
@@ -178,7 +178,7 @@ class Supervisor:
             "jobs": self._jobs.to_list(),
             "stores": self._jobs.stores(),
             "pool": self._pool(),
-            "max_drivers": MAX_DRIVERS,
+            "max_drivers": self._jobs.max_drivers,
         }
 
     async def _submit(self, request: Request) -> Answer:
@@ -222,6 +222,12 @@ class Supervisor:
         self._stopping.set()
         await self._stopped.wait()
         return {"pid": os.getpid()}
+
+    def _foresee(self, spec: JobSpec) -> None:
+        """Has the hosts that a driver will ask for start while the driver does."""
+        accelerator = parse_accelerator(spec.accelerator, chips_per_host=spec.chips_per_host)
+        if accelerator.kind == "tpu" and not pool.refusal(self._limits, accelerator, spec.num_slices):
+            self._slices.foresee(accelerator, spec.num_slices)
 
     def _pool(self) -> dict[str, int] | None:
         fixed = self._limits.pool

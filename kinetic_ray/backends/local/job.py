@@ -1,0 +1,61 @@
+"""One job as the submit loop sees it, and how long it waits for what."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from kinetic_ray.core.spec import JobSpec
+from kinetic_ray.journal import JobJournal
+
+
+@dataclass(slots=True)
+class Job:
+    """One job that was handed over.
+
+    Attributes:
+        state: "waiting", "submitting", "live" or "gone".
+        spec: What the client asked for.
+        driver: The open line of its driver.
+        changed: Set when a driver has come or gone, or a cancel was asked for.
+    """
+
+    job_id: str
+    journal: JobJournal
+    spec: JobSpec
+    state: str = "waiting"
+    message: str = ""
+    epoch: int = 0
+    driver: asyncio.StreamWriter | None = None
+    driven: bool = False
+    cancelled: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def order(self) -> tuple[int, float, str]:
+        """Its place in the queue: priority, then age."""
+        return -self.spec.priority, self.spec.created_at, self.job_id
+
+    def to_dict(self) -> dict[str, Any]:
+        """As `status` shows it."""
+        return {"job_id": self.job_id, "state": self.state, "store": self.journal.store.url}
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long things may take, in seconds.
+
+    Attributes:
+        accept: To get a job accepted, while Ray's job agent reports for the first time, say.
+        cancel: For a driver to end its job after it was told of a cancel.
+        notice: For Ray to notice that a driver is gone.
+        stop: For a driver to be gone that Ray was told to stop.
+        look: Between two looks at a job whose driver has not come.
+    """
+
+    accept: float = 60.0
+    cancel: float = 10.0
+    notice: float = 10.0
+    stop: float = 40.0
+    look: float = 1.0
