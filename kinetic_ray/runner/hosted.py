@@ -73,18 +73,28 @@ class HostedRank:
 
     def _follow(self) -> None:
         """The rank's thread: tells the task, passes messages on, settles the outcome."""
-        told = self._converse()
-        code = self._child.ended.result()
-        self._lines.close()
+        code = None
         try:
+            told = self._converse()
+            code = self._child.ended.result()
             outcome = self._settle(told, code)
             if told is not None or not self._fenced:
                 journal = JobJournal(self._store, self._task.job_id)
                 journal.publish_outcome(self._task.epoch, self._task.attempt, outcome)
         except Exception as exc:  # noqa: BLE001 - the driver must hear of an end whatever happens here
-            text = f"the host agent could not record the outcome: {type(exc).__name__}: {exc}"
-            outcome = Outcome(self._task.rank, False, str(Reason.RESULT_ERROR), self._phase, text, exit_code=code)
+            outcome = self._broken(exc, code)
+        finally:
+            self._lines.close()
         self.feed.put({"t": "ended", "ok": outcome.ok, "fenced": self._fenced, "outcome": outcome.to_dict()})
+
+    def _broken(self, exc: Exception, code: int | None) -> Outcome:
+        """The outcome of a rank that can't be followed any further, which ends it, or whose outcome can't be stored."""
+        reason, what = Reason.RESULT_ERROR, "record the outcome"
+        if not self._child.ended.done():
+            reason, what = Reason.PROCESS_DIED, "understand the rank, and has ended it"
+            self._zygote.kill(self._child)
+        text = f"the host agent could not {what}: {type(exc).__name__}: {exc}"
+        return Outcome(self._task.rank, False, str(reason), self._phase, text, exit_code=code)
 
     def _converse(self) -> Outcome | None:
         """Until the child's end: gives it its task, passes on what it says; returns the last outcome it told."""
@@ -98,7 +108,9 @@ class HostedRank:
                 told = Outcome.from_dict(message["outcome"])
                 continue
             if message["t"] == "phase":
-                self._phase = message["phase"]
+                self._phase = str(RankPhase(message["phase"]))
+            elif message["t"] != "report":
+                raise ValueError(f"a message of no known kind: {str(message)[:80]}")
             self.feed.put(message)
         return told
 

@@ -23,8 +23,10 @@ class Lines:
         self._fds: list[int] = []
         self._sending = threading.Lock()
 
-    def fileno(self) -> int:
-        return self._link.fileno()
+    @property
+    def has_message(self) -> bool:
+        """Whether a message has arrived whole already; the socket then tells a `select` nothing of it."""
+        return b"\n" in self._buffer
 
     def send(self, message: dict[str, Any], fds: Sequence[int] = ()) -> None:
         """Sends one message whole; blocks while the peer doesn't read.
@@ -41,7 +43,7 @@ class Lines:
 
     def receive(self) -> dict[str, Any] | None:
         """The next message, or None at the end of the stream (a torn last line counts as the end)."""
-        while b"\n" not in self._buffer:
+        while not self.has_message:
             if not self._fill():
                 return None
         line, _, rest = bytes(self._buffer).partition(b"\n")

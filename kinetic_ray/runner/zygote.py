@@ -92,6 +92,13 @@ class Zygote:
         self._told_to_end = True
 
     def _serve(self) -> bool:
+        """Answers every request that has arrived: several may come in one piece, which wakes the loop once."""
+        going = self._answer()
+        while going and self._link.has_message:
+            going = self._answer()
+        return going
+
+    def _answer(self) -> bool:
         request = self._link.receive()
         if request is None:
             return False

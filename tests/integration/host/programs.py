@@ -123,6 +123,18 @@ def wait_forever() -> None:
     signal.pause()
 
 
+def talk_to_the_agent(words: str) -> None:
+    """Writes a line where only the child's own messages belong."""
+    import contextlib
+    import stat
+
+    for fd in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        with contextlib.suppress(OSError):
+            if stat.S_ISSOCK(os.fstat(fd).st_mode):
+                os.write(fd, words.encode() + b"\n")
+    wait_forever()
+
+
 def users_own_initialize() -> tuple[int, float]:
     import jax
     from jax.distributed import initialize

@@ -297,6 +297,39 @@ def test_a_lost_zygote_is_replaced(gang_of: MakeGang) -> None:
     assert gang.run(programs.give, 1) == [1]
 
 
+def test_requests_that_reach_the_zygote_in_one_piece_are_all_served(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    [pid] = gang.start(programs.wait_forever)
+    zygote = gang.agents[0]._zygote
+    assert zygote is not None
+    os.kill(zygote.pid, signal.SIGSTOP)
+    for _ in range(3):  # several fences at once, say
+        zygote._lines.send({"op": "kill", "pid": pid})
+    os.kill(zygote.pid, signal.SIGCONT)
+    assert gang.outcome().exit_code == -signal.SIGKILL
+    assert gang.run(programs.give, 1) == [1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "no JSON",
+        "[1]",
+        "{}",
+        '{"t": "ended", "ok": true}',
+        '{"t": "outcome", "outcome": {"rank": 0, "ok": true, "x": 1}}',
+    ],
+)
+def test_a_rank_that_talks_nonsense_to_its_agent_is_ended(gang_of: MakeGang, words: str) -> None:
+    gang = gang_of()
+    [pid] = gang.start(programs.talk_to_the_agent, words)
+    outcome = gang.outcome()
+    assert (outcome.ok, outcome.reason) == (False, "ProcessDied")
+    assert "could not understand the rank" in outcome.message
+    assert not alive(pid)
+    assert gang.run(programs.give, 1) == [1]
+
+
 def test_ends_are_told_again_and_unknown_attempts_refused(gang_of: MakeGang) -> None:
     gang = gang_of()
     gang.start(programs.give, 1)
