@@ -107,7 +107,7 @@ def record(store: Store, call: Call, options: Options, payload: Payload, bundle:
     journal = JobJournal(store, spec.job_id)
     try:
         journal.create(spec, environment)
-    except KineticError:
+    except BaseException:  # Ctrl-C as well
         with contextlib.suppress(KineticError):  # no values may lie about without a job that they belong to
             journal.erase()
         raise

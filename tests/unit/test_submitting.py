@@ -15,30 +15,32 @@ from kinetic_ray.store import Store
 from kinetic_ray.store.memory import open_memory
 from kinetic_ray.store.place import Place
 
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+
 
 class Full:
-    """A medium that has no space for an object of one name."""
+    """A medium that has no space for an object of one name, or is interrupted there."""
 
-    def __init__(self, place: Place, name: str) -> None:
-        self._place, self._name = place, name
+    def __init__(self, place: Place, name: str, error: BaseException = NO_SPACE) -> None:
+        self._place, self._name, self._error = place, name, error
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(self._place, attribute)
 
     def stage(self) -> Any:
-        return _Staged(self._place.stage(), self._name)
+        return _Staged(self._place.stage(), self._name, self._error)
 
 
 class _Staged:
-    def __init__(self, staged: Any, name: str) -> None:
-        self._staged, self._name = staged, name
+    def __init__(self, staged: Any, name: str, error: BaseException) -> None:
+        self._staged, self._name, self._error = staged, name, error
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(self._staged, attribute)
 
     def publish(self, key: str, *, replace: bool, durable: bool) -> bool:
         if key.endswith(self._name):
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise self._error
         return bool(self._staged.publish(key, replace=replace, durable=durable))
 
 
@@ -47,6 +49,15 @@ def test_nothing_of_a_job_stays_when_the_disk_is_full(name: str) -> None:
     store = Store(Full(open_memory(str(uuid.uuid4())), name))
     options = check_options({"env_vars": {"TOKEN": "s3cret"}})
     with pytest.raises(kinetic.KineticError, match="no space left"):
+        record(store, Call(sorted, (), {}, "sorted"), options, Payload(b"call", frozenset()), None)
+    assert [key for key in store.walk("") if not key.startswith("blobs/")] == []
+
+
+@pytest.mark.parametrize("name", ["spec.json", "PENDING~sorted"])
+def test_nothing_of_a_job_stays_when_ctrl_c_comes_while_it_is_recorded(name: str) -> None:
+    store = Store(Full(open_memory(str(uuid.uuid4())), name, KeyboardInterrupt()))
+    options = check_options({"env_vars": {"TOKEN": "s3cret"}})
+    with pytest.raises(KeyboardInterrupt):
         record(store, Call(sorted, (), {}, "sorted"), options, Payload(b"call", frozenset()), None)
     assert [key for key in store.walk("") if not key.startswith("blobs/")] == []
 
