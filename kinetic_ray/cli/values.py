@@ -35,7 +35,7 @@ def raised(handle: JobHandle[Any], error: BaseException | None) -> Refusal:
         f"{handle.job_id} ({handle.func_name}) failed: {words}",
         ExitCode.NO,
         job_id=handle.job_id,
-        reason="UserError",
+        reason=handle.phase().reason,
         exception=type(error).__name__,
     )
 

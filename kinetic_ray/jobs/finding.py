@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -12,10 +13,12 @@ from kinetic_ray.config import Target, resolve
 from kinetic_ray.core.names import IndexEntry, check_id, id_unix_ms
 from kinetic_ray.core.quantities import parse_duration
 from kinetic_ray.core.state import JobStatus
-from kinetic_ray.errors import ConfigError, UsageError
+from kinetic_ray.errors import ConfigError, DataError, UsageError
 from kinetic_ray.jobs.handle import JobHandle
 from kinetic_ray.journal import JobJournal, list_entries
 from kinetic_ray.store import Store, open_store
+
+_LOG = logging.getLogger("kinetic_ray")
 
 
 def attach(
@@ -84,7 +87,7 @@ def list_jobs(
         return []
     entries = (e for e in list_entries(opened) if oldest is None or id_unix_ms(e.job_id) >= oldest * 1000)
     handles = _handles(target, opened, entries, wanted)
-    return [handle for handle in handles if _is_called(handle, name) and (tag is None or tag in handle.tags)]
+    return [handle for handle in handles if _fits(handle, name, tag)]
 
 
 def _handles(
@@ -101,8 +104,17 @@ def _state_of(store: Store, entry: IndexEntry) -> JobStatus:
     return status if status.is_terminal else JobJournal(store, entry.job_id).state().status
 
 
-def _is_called(handle: JobHandle[Any], name: str | None) -> bool:
-    return name is None or name in (handle.name, handle.func_name)
+def _fits(handle: JobHandle[Any], name: str | None, tag: str | None) -> bool:
+    """Whether a job has the name and the tag; one whose spec can't be read, or was just cleaned up, has none."""
+    if name is None and tag is None:
+        return True
+    try:
+        return name in (None, handle.name, handle.func_name) and (tag is None or tag in handle.tags)
+    except UsageError:  # cleaned up since the index was read
+        return False
+    except DataError as exc:
+        _LOG.warning("%s is left out: %s", handle.job_id, exc)
+        return False
 
 
 def _open_if_there(target: Target) -> Store | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -56,6 +57,7 @@ def check_names(method: str, given: Mapping[str, Any], known: Any) -> None:
 def shower(given: ResultKwargs, pump: LogPump) -> Callable[[JobState], None] | None:
     """What `stream_logs` and `on_status_change` ask to be done at every look; None for nothing."""
     told: JobStatus | None = None
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a look may end in the middle of a character
     callback = given.get("on_status_change")
     if not given.get("stream_logs") and callback is None:
         return None
@@ -63,7 +65,8 @@ def shower(given: ResultKwargs, pump: LogPump) -> Callable[[JobState], None] | N
     def show(state: JobState) -> None:
         nonlocal told
         if given.get("stream_logs"):
-            _write_out(pump.read(state))
+            sys.stdout.write(decoder.decode(pump.read(state), final=state.is_terminal))
+            sys.stdout.flush()
         if callback is not None and state.status is not told:
             _call(callback, state.status)
         told = state.status
@@ -76,8 +79,3 @@ def _call(callback: Callable[[JobStatus], object], status: JobStatus) -> None:
         callback(status)
     except Exception:  # noqa: BLE001 - the user's code: as upstream, it can't end the waiting
         _LOG.warning("on_status_change(%s) raised", status, exc_info=True)
-
-
-def _write_out(data: bytes) -> None:
-    sys.stdout.write(data.decode("utf-8", "replace"))
-    sys.stdout.flush()

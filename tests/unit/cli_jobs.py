@@ -106,7 +106,9 @@ class Recorder:
         journal.publish_outcome(1, 1, Outcome(0, ok=True, value=blob))
         return self.ended(journal, JobStatus.SUCCEEDED)
 
-    def failed(self, number: int = 1, error: Exception | None = None, **fields: Any) -> JobJournal:
+    def failed(
+        self, number: int = 1, error: Exception | None = None, reason: str = "UserError", **fields: Any
+    ) -> JobJournal:
         """A job whose rank 2 raised."""
         journal = self.running(number, **fields)
         error = error or ValueError("bad [bold] batch")
@@ -115,6 +117,6 @@ class Recorder:
         blob = Blob(hashlib.sha256(data).hexdigest(), len(data))
         name, module = type(error).__name__, type(error).__module__
         info = ErrorInfo(name, module, str(error), f"Traceback (remote)\n{name}: {error}", blob)
-        outcome = Outcome(2, ok=False, reason="UserError", phase="call", message=f"{name}: {error}", error=info)
+        outcome = Outcome(2, ok=False, reason=reason, phase="call", message=f"{name}: {error}", error=info)
         journal.publish_outcome(1, 1, outcome)
-        return self.ended(journal, JobStatus.FAILED, reason="UserError", message=f"{name}: {error}", rank=2)
+        return self.ended(journal, JobStatus.FAILED, reason=reason, message=f"{name}: {error}", rank=2)

@@ -234,6 +234,13 @@ def test_a_damaged_value_is_never_printed(kinetic: Kinetic) -> None:
     assert (code, error["type"]) == (4, "DataError")
 
 
+@pytest.mark.parametrize("reason", ["UserError", "SetupError", "OutOfMemory"])
+def test_an_exception_keeps_the_reason_that_the_job_ended_for(kinetic: Kinetic, reason: str) -> None:
+    job = kinetic.record.failed(1, ImportError("no module named 'there'"), reason)
+    code, error = kinetic.refusal("jobs", "result", job.job_id)
+    assert (code, error["exception"], error["reason"]) == (1, "ImportError", reason)
+
+
 def test_the_users_exception_is_the_answer_not_a_crash(kinetic: Kinetic) -> None:
     job = kinetic.record.failed()
     code, error = kinetic.refusal("jobs", "result", job.job_id)

@@ -293,6 +293,20 @@ def test_upstreams_arguments(recorder: Recorder, capsys: pytest.CaptureFixture[s
     assert job.status() is JobStatus.NOT_FOUND
 
 
+def test_a_streamed_log_keeps_characters_that_a_look_cuts_in_two(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "x" * (2**20 - 1) + "\u00fc and an end\n"  # a look takes a MiB of a job that runs
+    journal = recorder.running(logs={0: text.encode()})
+
+    def end(status: JobStatus) -> None:
+        if status is JobStatus.RUNNING:
+            _finish(recorder, journal, 1)
+
+    assert handle(journal).result(stream_logs=True, on_status_change=end) == 1
+    assert capsys.readouterr().out == text
+
+
 # Lost.
 
 
@@ -658,6 +672,14 @@ def test_list_jobs(configured: Recorder) -> None:
     assert ids(since=1_700_000_150) == [fourth, third]
     assert ids(since=datetime.fromtimestamp(1_700_000_210, UTC)) == [fourth]
     assert ids(since="1h") == []
+
+
+@pytest.mark.parametrize("wanted", [{"name": "train"}, {"tag": "nightly"}, {"name": "train", "tag": "nightly"}])
+def test_one_job_that_can_not_be_read_hides_no_other(configured: Recorder, wanted: dict[str, str]) -> None:
+    good, gone, torn = (configured.succeeded(number, tags=("nightly",)) for number in (1, 2, 3))
+    configured.store.delete(gone.keys.spec)  # a clean-up that has not come to the index yet
+    configured.store.put(torn.keys.spec, b"torn")
+    assert [job.job_id for job in kinetic.list_jobs(**wanted)] == [good.job_id]
 
 
 @pytest.mark.parametrize(
