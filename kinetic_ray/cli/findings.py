@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
-import json
 import os
 import platform
 import resource
@@ -256,22 +255,15 @@ def judge_socket_path(longest: Path) -> Finding:
 
 
 def is_stale(folder: Path) -> bool:
-    """Whether a cluster's runtime folder has outlived its supervisor: nobody listens, and its process is gone."""
-    from kinetic_ray import wire
+    """Whether a cluster's runtime folder has outlived its supervisor: the lock is there, and nobody holds it."""
+    from kinetic_ray.backends.local import leftovers
+    from kinetic_ray.backends.local.paths import Runtime
 
+    runtime = Runtime(folder)
     try:
-        wire.connect(folder / "sock", timeout=2).close()
-    except (OSError, KineticError):
-        return not psutil.pid_exists(_pid_in(folder / "info.json"))
-    return False
-
-
-def _pid_in(info: Path) -> int:
-    """The process that a folder names; -1, which no process has, where it names none."""
-    try:
-        return int(json.loads(info.read_text())["pid"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return -1
+        return runtime.lock.exists() and not leftovers.is_held(runtime)
+    except OSError:  # another user's, or gone while we looked
+        return False
 
 
 #: The checks that need nothing of the embedded cluster, in the order of the table.

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,10 +12,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import kinetic_ray as kinetic
 from kinetic_ray import wire
+from kinetic_ray.backends.local import leftovers
 from kinetic_ray.backends.local.paths import runtime_of
 from kinetic_ray.cli import doctor, findings
 from kinetic_ray.cli.main import root
+from kinetic_ray.errors import ConfigError
 
 STATUS = {
     "pid": 4242,
@@ -134,15 +136,36 @@ def test_stop_is_refused_while_jobs_run_unless_forced(supervisor: Supervisor) ->
     assert [request["force"] for request in supervisor.asked if request["op"] == "stop"] == [False, True]
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("KINETIC_LOCAL_SLICES", '{"tpu-v6e-16": 1}'),
+        ("KINETIC_LOCAL_SLICES", "two"),
+        ("KINETIC_LOCAL_IDLE_S", "soon"),
+    ],
+)
+def test_settings_that_a_live_cluster_can_not_meet_are_refused_before_a_job_is_recorded(
+    supervisor: Supervisor, kinetic_home: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    supervisor.answers["hello"] = {"ok": True, "pid": 4242, "stopping": False, "pool": None}
+    supervisor.answers["check"] = {"ok": True}
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=name):
+        kinetic.remote(sorted).run_async([1])
+    assert list(kinetic_home.iterdir()) == []
+
+
 @pytest.mark.parametrize(("head", "level"), [("up", "ok"), ("starting", "ok"), ("failed", "fail")])
-def test_doctor_sees_the_supervisor_and_its_head(supervisor: Supervisor, head: str, level: str) -> None:
+def test_doctor_sees_the_supervisor_and_its_head(
+    supervisor: Supervisor, kinetic_home: Path, head: str, level: str
+) -> None:
     supervisor.answers["status"] = {"ok": True, **STATUS, "head": head}
     code, out, _ = run("doctor", "--json")
     document = json.loads(out)
     found = {finding["check"]: finding for finding in document["findings"]}
     assert found["supervisor"]["level"] == level
     assert "4242" in found["supervisor"]["message"]
-    assert found["runtime folders"]["level"] == "ok"
+    assert str(runtime_of(kinetic_home).root) not in found["runtime folders"]["message"]
     assert (code == 0) == document["ok"] == all(f["level"] != "fail" for f in document["findings"])
 
 
@@ -157,23 +180,20 @@ def test_doctor_for_people_ends_with_the_ways_out(kinetic_home: Path, monkeypatc
     assert "store: name another store with KINETIC_STORE" in out
 
 
-def test_a_killed_cluster_leaves_a_folder_that_doctor_names(
-    kinetic_home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = runtime_of(kinetic_home).root
-    folder.mkdir(mode=0o700)
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
+def test_a_killed_cluster_leaves_a_folder_that_doctor_names(kinetic_home: Path) -> None:
+    runtime = runtime_of(kinetic_home)
+    runtime.prepare()
     try:
-        (folder / "info.json").write_text(json.dumps({"pid": gone.pid}))
-        assert findings.is_stale(folder)
+        assert not findings.is_stale(runtime.root)  # a supervisor is about to come
+        lock = leftovers.take_lock(runtime, 5)
+        assert lock is not None
+        assert not findings.is_stale(runtime.root)  # it is starting, and listens to nobody yet
+        os.close(lock)
         found = {finding.check: finding for finding in doctor.embedded()}["runtime folders"]
-        assert (found.level, str(folder) in found.fix) == ("warn", True)
-        (folder / "info.json").write_text(json.dumps({"pid": os.getpid()}))
-        assert not findings.is_stale(folder)
+        assert (found.level, str(runtime.root) in found.fix) == ("warn", True)
     finally:
-        (folder / "info.json").unlink()
-        folder.rmdir()
+        leftovers.remove(runtime)
+    assert not findings.is_stale(runtime.root)
 
 
 def test_a_supervisor_that_hangs_is_a_failure_with_a_way_out(kinetic_home: Path) -> None:

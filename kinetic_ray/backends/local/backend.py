@@ -21,7 +21,8 @@ class LocalBackend:
         self._home = home
 
     def check(self, need: Need) -> None:
-        """Refuses what can never run here; starts nothing."""
+        """Refuses what can never run here, and settings that can't work; starts nothing."""
+        client.check_settings(self._home)
         wish = asdict(need)
         if client.ask(self._home, {"op": "check", **wish}) is None:
             check_need(pool.Limits(pool.parse_pool(env.local_slices())), wish)

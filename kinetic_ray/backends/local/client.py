@@ -31,9 +31,7 @@ def ensure(home: Path) -> Runtime:
     Raises:
         ConfigError: It can't start, or lives with another pool than KINETIC_LOCAL_SLICES asks for.
     """
-    _check_system()
-    wanted = pool.parse_pool(env.local_slices())
-    env.idle_seconds()  # refused here rather than in the background
+    wanted = _settings()
     runtime = runtime_of(home)
     hello = _greet(runtime)
     deadline = time.monotonic() + _START_S
@@ -44,6 +42,17 @@ def ensure(home: Path) -> Runtime:
             raise ConfigError(f"the embedded cluster's supervisor did not start. Its log ends:\n{_tail(runtime)}")
     _check_pool(wanted, hello["pool"])
     return runtime
+
+
+def check_settings(home: Path) -> None:
+    """Refuses what :func:`ensure` would refuse, as far as that can be told without starting anything.
+
+    Raises:
+        ConfigError: A setting can't work, or a supervisor lives with another pool.
+    """
+    wanted = _settings()
+    if (hello := _greet(runtime_of(home))) is not None:
+        _check_pool(wanted, hello["pool"])
 
 
 def ask(home: Path, message: Mapping[str, object], timeout: float | None = 30.0) -> wire.Message | None:
@@ -127,6 +136,13 @@ def _spawn(runtime: Runtime, home: Path) -> None:
 def _check_system() -> None:
     if sys.platform == "win32":
         raise ConfigError("the embedded cluster runs on Linux and macOS; on Windows use WSL 2")
+
+
+def _settings() -> Mapping[pool.Kind, int] | None:
+    """The pool that is asked for; settings that can't work are refused here rather than in the background."""
+    _check_system()
+    env.idle_seconds()
+    return pool.parse_pool(env.local_slices())
 
 
 def _check_pool(wanted: Mapping[pool.Kind, int] | None, live: Mapping[str, int] | None) -> None:
