@@ -19,8 +19,9 @@ from kinetic_ray.runner.queue import CPU, Lease, Pool, Slice, Ticket, decide, de
 from kinetic_ray.runner.scaling import NeverFits, Offer, Scaler, SocketScaler
 
 NAME, NAMESPACE = "kinetic-broker", "kinetic"
-#: A grant that comes within this many seconds spares its driver a word about waiting.
-_GRACE = 0.25
+#: A grant that comes within this many seconds spares its driver a word about waiting; a scaler that takes longer than
+#: the shorter time is starting hosts, which that word should tell of.
+_GRACE, _SHORT = 0.3, 0.2
 #: Until a scaler that failed is asked again, and until a broken event stream is opened again.
 _RETRY = 1.0
 _MAX_ASKS = 64
@@ -173,9 +174,8 @@ class SliceBroker:
     async def _ask(self, job_id: str) -> float:
         """One question to the scaler, one round of grants; returns how long its answer may stand."""
         ticket = next(t for t in self._queue if t.job_id == job_id)
-        self._notes[ticket.kind] = "starting its hosts"
         try:
-            offer = await self._offer(ticket)
+            offer = await self._patiently(ticket)
         except NeverFits as exc:
             self._refused[job_id] = str(exc)
             self._queue = [t for t in self._queue if t.job_id != job_id]
@@ -189,6 +189,15 @@ class SliceBroker:
         self._notes[ticket.kind] = offer.note
         await self._serve({ticket.kind: alive})
         return 3600.0 if len(alive) == len(offer.slices) else _RETRY
+
+    async def _patiently(self, ticket: Ticket) -> Offer:
+        """An offer; if it takes long, hosts are being started, and those that wait are told."""
+        asking = asyncio.create_task(self._offer(ticket))
+        await asyncio.wait({asking}, timeout=_SHORT)
+        if not asking.done():
+            self._notes[ticket.kind] = "starting its hosts"
+            await self._serve({})
+        return await asking
 
     async def _offer(self, ticket: Ticket) -> Offer:
         """Asks for enough for all up to this ticket, so that hosts for several start at once; else for it alone."""
