@@ -73,7 +73,7 @@ async def _start(launcher: Launcher, folder: Path) -> list[Launched]:
 
 async def _stop(started: list[Launched]) -> None:
     for launched in started:
-        await launched.stop()
+        await launched.stop(at_once=True)
 
 
 def train_once() -> float:
