@@ -63,7 +63,7 @@ class Slice:
         self.job_id = make_id("job", time.time_ns() // 1_000_000, os.urandom(10))
         self._broker = find_broker(supervisor_socket())
         ticket = Ticket(self.job_id, 1, ACCELERATOR, CHIPS, slices=1)
-        answer = {"state": "waiting"}
+        answer: dict[str, Any] = {"state": "waiting"}
         while answer["state"] == "waiting":
             answer = ray.get(self._broker.acquire.remote(ticket.to_dict(), patience=10.0))
         if answer["state"] != "granted":
@@ -154,7 +154,7 @@ class AgentGang:
         return self._get([ask(agent) for agent in self._agents])
 
     def _get(self, refs: Sequence[Any]) -> list[Any]:
-        return ray.get(list(refs), timeout=DEADLINE)
+        return list(ray.get(list(refs), timeout=DEADLINE))
 
 
 class RawRank:
@@ -185,7 +185,8 @@ def raw_gang(place: Slice) -> float:
     actors = place.actors(RawRank)
     try:
         coordinator = f"127.0.0.1:{ray.get(actors[0].free_port.remote(), timeout=DEADLINE)}"
-        return max(ray.get([actor.run.remote(coordinator, i) for i, actor in enumerate(actors)], timeout=DEADLINE))
+        sums = ray.get([actor.run.remote(coordinator, i) for i, actor in enumerate(actors)], timeout=DEADLINE)
+        return float(max(sums))
     finally:
         for actor in actors:
             ray.kill(actor)

@@ -6,7 +6,6 @@ from pathlib import Path
 import ray
 
 
-@ray.remote
 class Worker:
     """The actor that does the work."""
 
@@ -18,7 +17,7 @@ def main() -> None:
     """Leaves the result in the file that is named last."""
     target = Path(sys.argv[-1])
     ray.init(log_to_driver=False, logging_level="warning")
-    value = ray.get(Worker.remote().call.remote())
+    value = ray.get(ray.remote(Worker).remote().call.remote())
     half = target.with_suffix(".half")
     half.write_text(str(value), encoding="utf-8")
     half.rename(target)

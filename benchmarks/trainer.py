@@ -73,7 +73,7 @@ async def _start(launcher: Launcher, folder: Path) -> list[Launched]:
 
 async def _stop(started: list[Launched]) -> None:
     for launched in started:
-        await launched.stop(at_once=True)
+        await launched.stop(at_once=False)
 
 
 def train_once() -> float:
