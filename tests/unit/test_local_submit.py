@@ -13,13 +13,15 @@ import pytest
 from kinetic_ray.backends.local.head import HeadReport
 from kinetic_ray.backends.local.hub import Hub
 from kinetic_ray.backends.local.job import Patience
+from kinetic_ray.backends.local.paths import Runtime
 from kinetic_ray.backends.local.rest import ApiError, JobsApi
 from kinetic_ray.backends.local.submit import SubmitLoop
+from kinetic_ray.backends.local.supervisor import Supervisor
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.core.spec import Fingerprint, JobSpec
 from kinetic_ray.core.state import Event, EventKind, JobState
-from kinetic_ray.errors import ConfigError, KineticError, UsageError
+from kinetic_ray.errors import ConfigError, KineticError, SubmissionError, UsageError
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.store import Store, open_store
 from tests.unit.jobs_api import TOKEN, FakeJobsApi
@@ -225,6 +227,24 @@ def test_a_driver_that_dies_leaves_a_job_with_an_end(tmp_path: Path, api: FakeJo
     _run(tmp_path, api, test)
 
 
+@pytest.mark.parametrize("came", [True, False], ids=["while it ran", "before its driver came"])
+def test_a_job_that_was_stopped_at_ray_is_cancelled(tmp_path: Path, api: FakeJobsApi, came: bool) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        await bench.until(lambda: job_id in api.jobs)
+        if came:
+            await bench.driver_comes(job_id)
+            await bench.driver_goes(job_id, "STOPPED")
+        else:
+            api.jobs[job_id] = {"status": "STOPPED", "message": ""}
+        state = await bench.until_gone(job_id)
+        assert (state.status, state.reason) == ("STOPPED", "Cancelled")
+        assert "ray job stop" in state.message
+
+    _run(tmp_path, api, test)
+
+
 def test_a_driver_that_never_comes_leaves_a_job_with_an_end(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
         job_id = bench.create()
@@ -366,6 +386,22 @@ def test_what_can_not_be_read_is_refused_and_not_taken(tmp_path: Path, api: Fake
         assert bench.loop.to_list() == []
 
     _run(tmp_path, api, test)
+
+
+def test_a_job_that_comes_while_the_cluster_stops_is_refused(tmp_path: Path) -> None:
+    async def test() -> None:
+        store = open_store(tmp_path / "store")
+        supervisor = Supervisor(Runtime(tmp_path), str(tmp_path))
+        job_id = make_id("job", 1, bytes(10))
+        spec = JobSpec(job_id, "f", 1.0, "cpu", Blob("ab" * 32, 3), Fingerprint("3.11", "2.60", "3", "0"))
+        JobJournal(store, job_id).create(spec, {})
+        supervisor._stopping.set()
+        with pytest.raises(SubmissionError, match="just stopping"):
+            await supervisor._submit({"store": store.url, "job_id": job_id})
+        await supervisor._jobs.close()
+        assert not JobJournal(store, job_id).state().is_terminal  # the next cluster runs it
+
+    asyncio.run(test())
 
 
 def test_the_token_is_needed_and_never_shown(api: FakeJobsApi) -> None:

@@ -18,6 +18,7 @@ class Job:
         state: "waiting", "submitting", "live" or "gone".
         spec: What the client asked for.
         driver: The open line of its driver.
+        stopped: Whether Ray calls it STOPPED.
         changed: Set when a driver has come or gone, or a cancel was asked for.
     """
 
@@ -30,6 +31,7 @@ class Job:
     driver: asyncio.StreamWriter | None = None
     driven: bool = False
     cancelled: bool = False
+    stopped: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

@@ -259,6 +259,7 @@ class SubmitLoop:
         except ApiError:
             return False
         if found is not None:
+            job.stopped = found["status"] == "STOPPED"
             job.message = str(found.get("message") or "")[-_MESSAGE_CHARS:] if found["status"] in TERMINAL else ""
         return found is None or found["status"] in TERMINAL
 
@@ -271,6 +272,9 @@ class SubmitLoop:
             with contextlib.suppress(ApiError):
                 await to_thread(api.stop, job.job_id)
             await self._ends_within(api, job, self._patience.stop)
+        elif job.stopped:
+            await to_thread(_close, job.journal, JobStatus.STOPPED, Reason.CANCELLED, "stopped by `ray job stop`")
+            return
         await self._close_lost(job, f"its driver has gone. {job.message}".strip())
 
     async def _ends_within(self, api: JobsApi, job: Job, seconds: float) -> bool:

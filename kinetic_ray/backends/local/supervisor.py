@@ -29,7 +29,7 @@ from kinetic_ray.backends.local.slices import Slices
 from kinetic_ray.backends.local.submit import SubmitLoop
 from kinetic_ray.core.accelerators import parse_accelerator
 from kinetic_ray.core.spec import JobSpec
-from kinetic_ray.errors import ConfigError, KineticError, UsageError
+from kinetic_ray.errors import ConfigError, KineticError, SubmissionError, UsageError
 from kinetic_ray.version import __version__
 
 _LOG = logging.getLogger(__name__)
@@ -183,6 +183,8 @@ class Supervisor:
 
     async def _submit(self, request: Request) -> Answer:
         await self._jobs.submit(request["store"], request["job_id"])
+        if self._stopping.is_set():  # it came too late: nothing here would drive it
+            raise SubmissionError("the embedded cluster is just stopping")
         return {}
 
     async def _observe(self, request: Request) -> Answer:
@@ -218,7 +220,8 @@ class Supervisor:
                 f"{len(jobs)} jobs have not ended ({', '.join(jobs[:5])}{', ...' if len(jobs) > 5 else ''}): "
                 "cancel them, or stop with --force, which does"
             )
-        await self._jobs.cancel_all("kinetic local stop --force")
+        while self._jobs.open_jobs():  # others may come meanwhile
+            await self._jobs.cancel_all("kinetic local stop --force")
         self._stopping.set()
         await self._stopped.wait()
         return {"pid": os.getpid()}
