@@ -53,13 +53,11 @@ def run_raw_job(client: Any, module: str, *words: str, result: Path, timeout: fl
         if time.monotonic() > next_look:
             status = client.get_job_status(job_id)
             if status.is_terminal() and not result.exists():
-                raise RuntimeError(
-                    f"{module} ended as {status} without a result:\n{client.get_job_logs(job_id)[-4000:]}"
-                )
+                raise RuntimeError(f"{module} ended as {status} without a result:\n{_last_words(client, job_id)}")
             next_look = time.monotonic() + 1.0
         if time.monotonic() > deadline:
             client.stop_job(job_id)
-            raise RuntimeError(f"{module} gave no result in {timeout:g} s:\n{client.get_job_logs(job_id)[-4000:]}")
+            raise RuntimeError(f"{module} gave no result in {timeout:g} s:\n{_last_words(client, job_id)}")
         pause.wait(_LOOK_AGAIN)
     return result.read_text(encoding="utf-8")
 

@@ -13,7 +13,7 @@ from kinetic_ray.core.state import JobStatus
 from kinetic_ray.errors import KineticError
 from kinetic_ray.runner.inbox import Inbox, Stop, StopAsked
 from kinetic_ray.runner.opening import OpenJob, open_job
-from kinetic_ray.runner.scaling import RAY_HEAD, supervisor_socket
+from kinetic_ray.runner.scaling import RAY_HEAD, is_simulated, supervisor_socket
 
 _USAGE = "usage: python -m kinetic_ray.runner STORE_URL JOB_ID   (started by a kinetic cluster, not by hand)\n"
 _EX_USAGE, _EX_BROKEN = 64, 70
@@ -49,7 +49,7 @@ def _drive(job: OpenJob, inbox: Inbox, supervisor: str) -> int:
     from kinetic_ray.runner.driver import Driver
 
     try:
-        return int(Driver(job, inbox, supervisor).run())
+        return int(Driver(job, inbox, supervisor, simulated=is_simulated()).run())
     except Exception:  # noqa: BLE001 - the edge of the process
         _LOG.exception("the driver of %s broke", job.spec.job_id)  # the log is all that is left to tell of it
         return _EX_BROKEN

@@ -77,18 +77,20 @@ class Over(Exception):
 class Driver:
     """Drives one job, once."""
 
-    def __init__(self, job: OpenJob, inbox: Inbox, supervisor: str) -> None:
+    def __init__(self, job: OpenJob, inbox: Inbox, supervisor: str, *, simulated: bool) -> None:
         """Does nothing yet.
 
         Args:
             job: The claimed job.
             inbox: Where everything arrives.
             supervisor: Socket of the embedded cluster's supervisor.
+            simulated: Whether the cluster's chips are CPU devices.
         """
         self._job = job
         self._inbox = inbox
         self._recorder = job.recorder
         self._supervisor = supervisor
+        self._simulated = simulated
         self._policy = FailurePolicy()
         self._broker: Any = None
         self._liveline: Liveline | None = None
@@ -195,7 +197,7 @@ class Driver:
             return self._setup_failure(number, hosts, exc)
         spec, store = self._job.spec, self._job.journal.store
         outputs = spec.output_dir or store.uri(self._job.journal.keys.outputs)
-        tasks = tasks_of(spec, start, gang.hosts, store_url=store.url, output_dir=outputs, simulated=True)
+        tasks = tasks_of(spec, start, gang.hosts, store_url=store.url, output_dir=outputs, simulated=self._simulated)
         self._recorder.add(EventKind.ATTEMPT_STARTED, attempt=number)
         self._recorder.do(partial(self._job.journal.index, spec, JobStatus.RUNNING))
         if self._deadline is None and spec.timeout is not None:
@@ -209,7 +211,7 @@ class Driver:
     def _open_gang(self, lease: Lease, hosts: tuple[Host, ...]) -> Gang:
         self._placement = Placement(lease)
         self._gang = Gang(self._placement, hosts, self._inbox, self._recorder)
-        plan = plan_of(self._job.spec, self._job.env, simulated=True)
+        plan = plan_of(self._job.spec, self._job.env, simulated=self._simulated)
         self._gang.open(plan, time.monotonic() + _PLACED_WITHIN)
         return self._gang
 

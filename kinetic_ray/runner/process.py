@@ -41,9 +41,8 @@ def fork_is_safe() -> bool:
     return sys.platform == "linux" and thread_count() == 1
 
 
-def kill_descendants() -> int:
-    """SIGKILLs everything below this process and says how many processes that were."""
-    killed = 0
+def kill_descendants() -> None:
+    """SIGKILLs everything below this process."""
     for process in psutil.Process().children(recursive=True):
         try:
             alive = process.status() != psutil.STATUS_ZOMBIE
@@ -51,8 +50,6 @@ def kill_descendants() -> int:
             continue
         if alive:
             kill_quietly(process.pid)
-            killed += 1
-    return killed
 
 
 def is_running(pid: int) -> bool:

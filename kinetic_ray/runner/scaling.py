@@ -11,8 +11,9 @@ from kinetic_ray import wire
 from kinetic_ray.errors import ConfigError, KineticError, UsageError
 from kinetic_ray.runner.queue import Slice
 
-#: The supervisor's socket and the address of Ray's head, in the environment of everything that it starts.
-SUPERVISOR, RAY_HEAD = "KINETIC_SUPERVISOR", "KINETIC_RAY_ADDRESS"
+#: The supervisor's socket, the address of Ray's head, and "1" where chips are simulated: in the environment of
+#: everything that a supervisor starts.
+SUPERVISOR, RAY_HEAD, SIMULATED = "KINETIC_SUPERVISOR", "KINETIC_RAY_ADDRESS", "KINETIC_SIMULATED"
 
 Event = dict[str, Any]
 
@@ -97,3 +98,8 @@ def supervisor_socket() -> str:
     if not path:
         raise ConfigError(f"{SUPERVISOR} is not set: only a kinetic cluster starts drivers, submit the job to one")
     return path
+
+
+def is_simulated() -> bool:
+    """Whether this cluster's chips are CPU devices that stand for them."""
+    return os.environ.get(SIMULATED) == "1"

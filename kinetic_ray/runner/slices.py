@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from kinetic_ray.errors import KineticError
@@ -130,10 +130,6 @@ class Placement:
     def ready(self) -> dict[int, Any]:
         """A ref per group that resolves when all its bundles are held."""
         return {index: group.ready() for index, group in enumerate(self._groups)}
-
-    def is_broken(self) -> bool:
-        """Whether a group has lost a host: it would be waiting for that very host, maybe for ever."""
-        return any(placement_group_table(g)["state"] in ("RESCHEDULING", "REMOVED") for g in self._groups)
 
     def actor_options(self, host: Host) -> dict[str, Any]:
         """Where the actor of a rank goes and what it takes: its whole bundle."""

@@ -4,7 +4,7 @@ Executed as `python -m kinetic_ray.runner.zygote FD RUNTIME SCRATCH` by the host
 socket FD. It never initialises a device, and it is single-threaded whenever it forks. Requests, one JSON line each:
 
     {"op": "start"} with two descriptors, the child's control socket and its log: {"pid": n}, at the end
-        {"exit": n, "code": c, "strays": how many processes it had left}
+        {"exit": n, "code": c}
     {"op": "kill", "pid": n}: the same end, code -9
 
 It adopts the orphans of its child and ends them with it; one child lives at a time, so whatever is left is its.
@@ -32,7 +32,6 @@ from kinetic_ray.runner.process import (
     kill_descendants,
     kill_group_quietly,
     kill_quietly,
-    thread_count,
 )
 
 #: What every child imports, that which it does so late included.
@@ -61,7 +60,7 @@ class Zygote:
         """Serves until the agent is gone, then ends all that it started."""
         self._arm()
         try:
-            self._link.send({"ready": True, "pid": os.getpid(), "threads": thread_count(), "forks": self._forks})
+            self._link.send({"ready": True, "pid": os.getpid(), "forks": self._forks})
             while self._serve_once():
                 pass
         except BrokenPipeError:  # the agent went while we answered it
@@ -151,18 +150,16 @@ class Zygote:
             child, self._child = self._child, None
             if sys.platform != "linux" and child is not None:
                 kill_group_quietly(child)  # orphans don't come to us there; those in another session are lost
-            strays = self._sweep()
-            self._link.send({"exit": child, "code": code, "strays": strays})
+            self._sweep()
+            self._link.send({"exit": child, "code": code})
 
-    def _sweep(self) -> int:
-        """Ends whatever a child has left behind; says how many processes that were."""
-        strays = 0
+    def _sweep(self) -> None:
+        """Ends whatever a child has left behind."""
         while _has_children():
-            strays += kill_descendants()
+            kill_descendants()
             select.select([self._wake], [], [], 0.05)
             while _next_ended() is not None:
                 pass
-        return strays
 
     def _end(self) -> None:
         if self._child is not None:

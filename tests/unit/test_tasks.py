@@ -1,10 +1,13 @@
 """From a spec to a ticket, a plan and tasks."""
 
 from dataclasses import replace
+from pathlib import Path
 
+from kinetic_ray.backends.local.env import cluster_environment
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.core.spec import Fingerprint, JobSpec
+from kinetic_ray.runner import scaling
 from kinetic_ray.runner.queue import Lease, Slice, Ticket
 from kinetic_ray.runner.slices import hosts_of
 from kinetic_ray.runner.tasks import Start, plan_of, tasks_of, ticket_of
@@ -40,3 +43,8 @@ def test_tasks_are_by_rank_and_share_what_all_share() -> None:
         (2, 1, "10.0.0.1:4000", "file:///s", "/s/out")
     }
     assert tasks[2].env["MEGASCALE_SLICE_ID"] == "1"
+
+
+def test_what_a_driver_reads_of_its_environment_an_embedded_cluster_sets() -> None:
+    there = cluster_environment(Path("/r"), Path("/r/token"), Path("/r/sock"))
+    assert {scaling.SUPERVISOR: "/r/sock", scaling.SIMULATED: "1"}.items() <= there.items()

@@ -36,6 +36,7 @@ def cluster_environment(runtime: Path, token: Path, sock: Path) -> dict[str, str
         **kept,
         **_proxies(os.environ),
         "PYTHONPATH": os.pathsep.join(_python_path(kept.get("PYTHONPATH", ""))),
+        "KINETIC_SIMULATED": "1",  # chips are CPU devices, all hosts are one machine
         "KINETIC_SUPERVISOR": str(sock),
         "OPENBLAS_NUM_THREADS": "1",
         "RAY_AUTH_MODE": "token",
@@ -53,7 +54,6 @@ def host_environment(accelerator: Accelerator, slice_name: str, worker_id: int) 
     """What a simulated host has on top of the cluster's: what GKE sets on a TPU host."""
     return {
         **os.environ,
-        "KINETIC_SIMULATED": "1",
         "TPU_NAME": slice_name,
         "TPU_WORKER_ID": str(worker_id),
         "TPU_ACCELERATOR_TYPE": accelerator.pod_type,

@@ -148,7 +148,7 @@ class Cluster:
         assert found is not None
         assert ray is not None
         env = {**os.environ, **ray, "KINETIC_SUPERVISOR": found["socket"], "KINETIC_RAY_ADDRESS": ray["RAY_ADDRESS"]}
-        env["RAY_USAGE_STATS_ENABLED"] = "0"
+        env |= {"RAY_USAGE_STATS_ENABLED": "0", "KINETIC_SIMULATED": "1"}
         command = [sys.executable, "-m", "kinetic_ray.runner", *argv]
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         with subprocess.Popen(command, env=env, text=True, **pipe) as driver:
