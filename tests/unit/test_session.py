@@ -32,9 +32,10 @@ def test_outside_of_a_job_one_is_alone(tmp_path: Path, monkeypatch: pytest.Monke
         ({"step": 1, "total": "ten"}, "total"),
         ({"step": 1, "loss": "low"}, "loss"),
         ({"step": 1, "loss": None}, "loss"),
+        ({"step": 1, "checkpoint": "folder"}, "checkpoint"),
     ],
 )
-def test_what_is_no_number_is_refused_by_name(arguments: dict[str, Any], names: str) -> None:
+def test_what_can_not_be_told_is_refused_by_name(arguments: dict[str, Any], names: str) -> None:
     with pytest.raises(UsageError, match=rf"report\({names}=\)"):
         report(**arguments)
 
