@@ -1,16 +1,20 @@
 """How a cluster begins and ends, beside others, and when it is killed."""
 
+import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from kinetic_ray import wire
 from kinetic_ray.backends.local import backend, client, guard
 from kinetic_ray.backends.local.paths import Runtime, runtime_of
 from kinetic_ray.errors import ConfigError
@@ -201,6 +205,30 @@ def test_a_foreign_cluster_is_neither_joined_nor_disturbed(
     backend.stop(own_cluster)
     assert _nodes_of(foreign) == before
     assert _read(folder / "ray_current_cluster") == address
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_many_lives_leave_nothing(own_cluster: Path) -> None:
+    """Stopped at any moment: before the head is up, with a slice half up, with a slice up."""
+    dice = random.Random(7)
+    for _ in range(12):
+        runtime = client.ensure(own_cluster)
+        stage = dice.choice(["socket", "head", "half a slice", "slice"])
+        if stage != "socket":
+            backend.environment(own_cluster)
+        if stage == "slice":
+            clusters.slices(runtime, "tpu-v6e-8")
+        with contextlib.ExitStack() as open_lines:
+            if stage == "half a slice":
+                line = open_lines.enter_context(wire.connect(runtime.sock))
+                line.send({"op": "slices", "accelerator": "tpu-v6e-16", "count": 1})
+            threading.Event().wait(dice.uniform(0, 1.5) if stage in ("socket", "half a slice") else 0)
+            pids = [process.pid for process in clusters.processes(runtime)]
+            assert backend.stop(own_cluster)
+        assert not guard.parents().keys() & set(pids), stage
+        assert clusters.processes(runtime) == [], stage
+        assert not runtime.root.exists(), stage
 
 
 def test_a_folder_that_is_not_ours_is_not_trusted(kinetic_home: Path) -> None:

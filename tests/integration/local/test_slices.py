@@ -80,11 +80,10 @@ def test_what_a_host_left_running_goes_with_it(own_cluster: Path) -> None:
         ".options(num_cpus=0, resources={'TPU': 8}).remote())"
     )
     clusters.ask_ray(own_cluster, escape)
-    sleepers = [p for p in clusters.processes(runtime) if p.cmdline()[:2] == ["sleep", "600"]]
-    if sleepers:  # Ray may have swept it away with its worker already
-        (slice_,) = _standing(own_cluster)
-        os.kill(slice_["hosts"][0]["pid"], signal.SIGKILL)
-        wait_until(lambda: not any(p.is_running() for p in sleepers), 15, "the escaped process to be gone")
+    (sleeper,) = (p for p in clusters.processes(runtime) if p.cmdline()[:2] == ["sleep", "600"])
+    (slice_,) = _standing(own_cluster)
+    os.kill(slice_["hosts"][0]["pid"], signal.SIGKILL)
+    wait_until(lambda: sleeper.pid not in guard.parents(), 15, "the escaped process to be gone")
 
 
 def test_a_fixed_pool_waits_or_refuses(own_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:

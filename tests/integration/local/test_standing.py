@@ -110,6 +110,7 @@ def test_no_http_port_of_any_process_takes_a_job_without_the_token(standing: Pat
     assert clusters.api_of(standing)._ask("GET", "") == before
 
 
+@pytest.mark.slow
 def test_a_ray_client_without_the_token_is_refused(standing: Path) -> None:
     environment = {name: v for name, v in (backend.environment(standing) or {}).items() if "TOKEN" not in name}
     script = "import os, ray; ray.init(address=os.environ['RAY_ADDRESS'], logging_level='error')"
@@ -185,6 +186,8 @@ def test_another_pool_on_a_live_cluster_is_refused(standing: Path, monkeypatch: 
     monkeypatch.setenv("KINETIC_LOCAL_SLICES", '{"tpu-v6e-16": 1}')
     with pytest.raises(ConfigError, match="kinetic local stop"):
         backend.start(standing)
+    with pytest.raises(ConfigError, match="kinetic local stop"):
+        LocalBackend(standing).check(Need("cpu"))  # that is, before a call has created anything
 
 
 def test_a_job_that_never_came_is_unknown(standing: Path) -> None:
