@@ -46,6 +46,7 @@ def test_only_listed_variables_come_in(shell: pytest.MonkeyPatch) -> None:
     made = _made()
     assert taken.items() <= made.items()
     assert not set(left.values()) & set(made.values())
+    assert made["KINETIC_SIMULATED"] == "1"
     assert made["RAY_AUTH_MODE"] == "token"
     assert made["RAY_AUTH_TOKEN_PATH"] == str(RUNTIME / "token")
     assert made["RAY_TMPDIR"] == str(RUNTIME)
@@ -75,7 +76,6 @@ def test_a_host_says_what_a_host_of_gke_says(shell: pytest.MonkeyPatch) -> None:
     made.pop("PYTEST_CURRENT_TEST")
     assert made == {
         "PATH": "/bin",
-        "KINETIC_SIMULATED": "1",
         "TPU_NAME": "tpu-v5e-16-1",
         "TPU_WORKER_ID": "3",
         "TPU_ACCELERATOR_TYPE": "v5litepod-16",
