@@ -55,6 +55,7 @@ class SliceBroker:
         self._changed = asyncio.Condition()
         self._threads = ThreadPoolExecutor(_MAX_ASKS, thread_name_prefix="kinetic-scaler")
         self._following: threading.Thread | None = None
+        self._background: asyncio.Future[None] | None = None
 
     async def acquire(self, ticket: Mapping[str, Any], seen: str = "", patience: float = 30.0) -> dict[str, Any]:
         """Waits for a lease; safe to repeat.
@@ -129,7 +130,17 @@ class SliceBroker:
             if wanted.accelerator != CPU and wanted in self._queue:
                 asking = asyncio.create_task(self._ask_while_waiting(wanted.job_id))
                 self._asking[wanted.job_id] = asking
-                asking.add_done_callback(lambda _: self._asking.pop(wanted.job_id, None))
+                asking.add_done_callback(partial(self._asked, wanted.job_id))
+
+    def _asked(self, job_id: str, asking: asyncio.Task[None]) -> None:
+        """A ticket is not asked for any more; if that is a fault of ours, its job must not wait for ever."""
+        self._asking.pop(job_id, None)
+        if asking.cancelled() or (error := asking.exception()) is None:
+            return
+        _LOG.error("asking for hosts for %s broke off", job_id, exc_info=error)
+        self._refused[job_id] = f"the slice broker could not ask for hosts: {type(error).__name__}: {error}"
+        self._queue = [t for t in self._queue if t.job_id != job_id]
+        self._background = asyncio.ensure_future(self._change())
 
     async def _serve(self, slices: Mapping[tuple[str, int], tuple[Slice, ...]]) -> None:
         """Grants what can be granted, given the slices that the scaler has just said are up."""

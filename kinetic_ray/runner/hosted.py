@@ -49,7 +49,7 @@ class HostedRank:
         self._log = _log_path(task, store)
         ours, theirs = socket.socketpair()
         self._lines = Lines(ours)
-        log = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        log = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             self._child = zygote.start_child(theirs.fileno(), log)
         finally:

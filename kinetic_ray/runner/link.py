@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kinetic_ray.errors import ConfigError
 from kinetic_ray.runner.lines import Lines
@@ -130,19 +131,24 @@ class ZygoteLink:
         raise ConfigError(f"this host can't prepare the runtime {self.plan.runtime!r}: {problem}")
 
     def _listen(self) -> None:
-        while (message := self._lines.receive()) is not None:
-            if "pid" in message:
-                child = Child(message["pid"])
-                with self._lock:
-                    self._children[child.pid] = child
-                    answer, self._answer = self._answer, None
-                if answer is not None:
-                    answer.set_result(child)
-            elif "exit" in message:
-                with self._lock:
-                    child = self._children.pop(message["exit"])
-                child.ended.set_result(message["code"])
-        self._lose_all()
+        try:
+            while (message := self._lines.receive()) is not None:
+                self._take(message)
+        finally:  # whatever ended the conversation, nobody may wait for an answer that can't come
+            self._lose_all()
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if "pid" in message:
+            child = Child(message["pid"])
+            with self._lock:
+                self._children[child.pid] = child
+                answer, self._answer = self._answer, None
+            if answer is not None:
+                answer.set_result(child)
+        elif "exit" in message:
+            with self._lock:
+                child = self._children.pop(message["exit"])
+            child.ended.set_result(message["code"])
 
     def _lose_all(self) -> None:
         """The zygote is gone, and cannot end what its child has started: what shares the child's session, we can."""

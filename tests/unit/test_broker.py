@@ -288,3 +288,20 @@ def test_threads_end_with_the_stream() -> None:
         if thread.name == "kinetic-events":
             thread.join(PATIENCE)
             pytest.fail("still listening") if thread.is_alive() else None
+
+
+class Confused(FixedPool):
+    """A scaler with a fault: what it raises is no error that anybody expects."""
+
+    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
+        raise KeyError("hosts")
+
+
+def test_a_fault_while_asking_refuses_the_job_instead_of_leaving_it_in_the_queue() -> None:
+    async def scenario(broker: SliceBroker) -> None:
+        answer = await until(lambda: broker.acquire(tpu("job-a")), "refused")
+        assert "KeyError" in answer["reason"]
+        assert await broker.where("job-a") == ""
+        assert (await broker.acquire(cpu("job-b")))["state"] == "granted"
+
+    run(Confused(1), scenario)
