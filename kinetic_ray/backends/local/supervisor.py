@@ -115,10 +115,12 @@ class Supervisor:
         """Stops what is idle: slices first, then everything."""
         while True:
             await asyncio.sleep(min(1.0, self._idle_s / 4))
-            self._slices.stop_idle(min(_IDLE_SLICE_S, self._idle_s))
             if self._answering or self._jobs.open_jobs():
                 self._used_at = time.monotonic()
-            elif time.monotonic() - self._used_at > self._idle_s:
+                continue
+            # Not while jobs run: a broker that has lost count of its leases must not cost one of them its slice.
+            self._slices.stop_idle(min(_IDLE_SLICE_S, self._idle_s))
+            if time.monotonic() - self._used_at > self._idle_s:
                 _LOG.info("idle for %g s", self._idle_s)
                 self._stopping.set()
 
