@@ -25,6 +25,7 @@ import socket
 import sys
 from typing import Any, NoReturn
 
+from kinetic_ray.core.extras import install_hint
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.process import (
     adopt_orphans,
@@ -194,6 +195,13 @@ def import_runtime(runtime: str) -> None:
             importlib.import_module(name)
 
 
+def import_trouble(exc: ImportError) -> str:
+    """What an import has failed with, and the command that brings what is missing."""
+    told = f"{type(exc).__name__}: {exc}"
+    hint = install_hint(exc.name) if isinstance(exc, ModuleNotFoundError) else ""
+    return f"{told}: {hint}" if hint else told
+
+
 def main(argv: list[str]) -> None:
     """The process's life."""
     if os.fork():
@@ -203,7 +211,7 @@ def main(argv: list[str]) -> None:
     try:
         import_runtime(argv[1])
     except ImportError as exc:
-        failure: dict[str, Any] = {"ready": False, "error": f"{type(exc).__name__}: {exc}"}
+        failure: dict[str, Any] = {"ready": False, "error": import_trouble(exc)}
         Lines(link).send(failure)
         return
     gc.collect()

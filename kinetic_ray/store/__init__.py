@@ -19,6 +19,8 @@ FORMAT_VERSION = 1
 
 _FORMAT_KEY = "format.json"
 _FORMAT_NAME = "kinetic-store"
+#: No extra helps yet, and to say so is kinder than to name one.
+_LATER_SCHEMES = ("gs", "hf")
 
 
 def open_store(url: str | os.PathLike[str], *, create: bool = True) -> Store:
@@ -60,7 +62,10 @@ def _place(url: str | os.PathLike[str], *, create: bool) -> Place:
         return open_folder(path_of(text), create=create)
     if scheme == "memory":
         return open_memory(rest)
-    raise ConfigError(f"stores of the kind {scheme + '://'!r} are unknown to this kinetic_ray: use a folder's path")
+    later = ": they come with a later version" if scheme in _LATER_SCHEMES else ""
+    raise ConfigError(
+        f"stores of the kind {scheme + '://'!r} are unknown to this kinetic_ray{later}. Use a folder's path"
+    )
 
 
 def _make_format(store: Store, where: str, *, create: bool) -> bytes:
