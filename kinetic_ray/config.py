@@ -17,6 +17,9 @@ BACKEND_PLACES: Mapping[str, str] = {
 #: Names that later versions will know, and upstream's.
 LATER_BACKENDS = ("kuberay", "gke", "pathways")
 
+#: Set on every rank of a job, and so in what it starts.
+_JOB_ID = "KINETIC_JOB_ID"
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -41,6 +44,7 @@ SETTINGS: Mapping[str, Setting] = {
     "profile": Setting("KINETIC_PROFILE", "none", "a named target; profiles come with a later version"),
     "output_dir": Setting("KINETIC_OUTPUT_DIR", "the job's own folder in the store", "where jobs put their outputs"),
     "local_slices": Setting("KINETIC_LOCAL_SLICES", "any shape on demand", 'the pool pretended, {"tpu-v6e-16": 2}'),
+    "local_idle_s": Setting("KINETIC_LOCAL_IDLE_S", "600", "seconds without work until the embedded cluster stops"),
     "package_root": Setting("KINETIC_PACKAGE_ROOT", "found from the script", "root of the code that is sent"),
     "bundle_limit_mb": Setting("KINETIC_BUNDLE_LIMIT_MB", "250", "largest code bundle that is sent, in MB"),
     "debug": Setting("KINETIC_DEBUG", "off", "1: the command line shows tracebacks of its own errors"),
@@ -109,6 +113,12 @@ def setting(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     """A setting's text from the environment; None when unset or empty."""
     env = os.environ if environ is None else environ
     return env.get(SETTINGS[name].env) or None
+
+
+def output_dir(environ: Mapping[str, str] | None = None) -> str | None:
+    """KINETIC_OUTPUT_DIR. Inside a job that is the job's own place, where no other job may write: None there."""
+    env = os.environ if environ is None else environ
+    return None if env.get(_JOB_ID) else setting("output_dir", env)
 
 
 def debug(environ: Mapping[str, str] | None = None) -> bool:

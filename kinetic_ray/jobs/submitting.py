@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,9 @@ from kinetic_ray.config import Target
 from kinetic_ray.core.env_vars import capture
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.spec import BundleRef, Fingerprint, JobSpec
-from kinetic_ray.errors import ConfigError, KineticError, SubmissionError, UsageError
+from kinetic_ray.errors import KineticError, SubmissionError
 from kinetic_ray.jobs.handle import JobHandle
+from kinetic_ray.jobs.refusals import can_import, output_dir_of, refuse_what_cannot_work
 from kinetic_ray.journal import JobJournal, new_env_id
 from kinetic_ray.options import Options
 from kinetic_ray.payload import Payload, pack_call
@@ -61,8 +61,8 @@ def submit(call: Call, options: Options, target: Target | None = None) -> JobHan
         SubmissionError: The job is recorded, but the backend could not start it.
     """
     target = config.resolve(backend=options.backend) if target is None else target
-    _refuse_image(options, target)
-    _refuse_memory(target)
+    refuse_what_cannot_work(options, target)
+    options = replace(options, output_dir=output_dir_of(options, target))
     project = find_project(call.function, call.script, avoid=_places_of(target))
     args = call.args if call.script is None else (project.script_path(), *call.args)
     payload = pack_call(call.function, args, call.kwargs, by_value=project.goes_by_value, main_file=project.main_name)
@@ -99,7 +99,7 @@ def record(store: Store, call: Call, options: Options, payload: Payload, bundle:
         memory=options.memory,
         env_names=tuple(sorted(environment)),
         env_id=new_env_id() if environment else None,
-        output_dir=_output_dir_of(options),
+        output_dir=options.output_dir,
         name=options.name,
         tags=options.tags,
         owner=config.owner(),
@@ -144,29 +144,7 @@ def _runtime_of(options: Options) -> str:
     """The runtime, where "auto" is jax for a TPU where jax can be imported, else plain."""
     if options.runtime != "auto":
         return options.runtime
-    return "jax" if options.accelerator.kind == "tpu" and importlib.util.find_spec("jax") else "plain"
-
-
-def _output_dir_of(options: Options) -> str | None:
-    """Argument, then the environment, then the job's own place; a relative folder is the client's."""
-    given = options.output_dir or config.setting("output_dir")
-    return given if given is None or "://" in given else str(Path(given).expanduser().absolute())
-
-
-def _refuse_image(options: Options, target: Target) -> None:
-    if options.image is not None and target.backend == "local" and not options.local_ignore_image:
-        raise UsageError(
-            f"image={options.image!r}: the local backend runs jobs with this very Python, not in a container. "
-            "Pass local_ignore_image=True to run without the image"
-        )
-
-
-def _refuse_memory(target: Target) -> None:
-    if target.store_url.startswith("memory:") and target.backend in config.BACKEND_PLACES:
-        raise ConfigError(
-            f"store {target.store_url!r}: such a store lives in this process only, the {target.backend} backend runs "
-            "jobs in others. Name a folder; tests may use kinetic_ray.testing.thread_backend:ThreadBackend"
-        )
+    return "jax" if options.accelerator.kind == "tpu" and can_import("jax") else "plain"
 
 
 def _places_of(target: Target) -> list[Path]:

@@ -31,7 +31,7 @@ from kinetic_ray import bundle, payload
 from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.outcome import Blob, Outcome
 from kinetic_ray.core.state import RankPhase
-from kinetic_ray.errors import PayloadError
+from kinetic_ray.errors import DataError, PayloadError
 from kinetic_ray.runner import distributed, session
 from kinetic_ray.runner.capture import describe_error, dump_exception, dump_value, reason_of
 from kinetic_ray.runner.lines import Lines
@@ -112,8 +112,9 @@ class Rank:
 
     def _context(self) -> session.Context:
         task = self._task
-        remote = "://" in task.output_dir
-        folder = Path(task.work_dir, "outputs") if remote or not task.output_dir else Path(task.output_dir)
+        if "://" in task.output_dir:
+            raise DataError(f"output_dir={task.output_dir!r}: this version writes to folders only; files would be lost")
+        folder = Path(task.output_dir) if task.output_dir else Path(task.work_dir, "outputs")
         folder.mkdir(parents=True, exist_ok=True)
         return session.Context(
             job_id=task.job_id,
@@ -200,6 +201,7 @@ def _variables(task: RankTask, here: session.Context) -> dict[str, str]:
         "KINETIC_SLICE_INDEX": str(task.slice_index),
         "KINETIC_SLICE_NAME": task.slice_name,
         "KINETIC_OUTPUT_DIR": here.output_uri,
+        "KINETIC_STORE": task.store_url,  # a job's own durable calls, and commands, find the same jobs
         **task.env,
     }
 

@@ -80,7 +80,7 @@ class RankTask:
         role: The rank's role in the job.
         argv: `sys.argv` of the call.
         env: Set after the fork: KINETIC_*, MEGASCALE_*.
-        output_dir: A folder, or the URI of a place in a remote store; "" = a folder that ends with the attempt.
+        output_dir: A folder; "" = one that ends with the attempt.
         work_dir: Where the attempt unpacks and runs; the agent fills it in.
         limits: See :class:`Limits`.
     """

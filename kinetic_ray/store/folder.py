@@ -268,8 +268,12 @@ def _read(file: int, offset: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def path_of(url: str) -> Path:
+def path_of(url: str, given: str = "") -> Path:
     """The path in a "file:" URL.
+
+    Args:
+        url: The URL.
+        given: How to name it in an error: the option that it was given as; by default the store.
 
     Raises:
         ConfigError: It names another machine.
@@ -280,7 +284,8 @@ def path_of(url: str) -> Path:
     """
     path = url.removeprefix("file://").removeprefix("localhost")
     if not path.startswith("/"):
-        raise ConfigError(f"{url!r} can't be a store: a file URL has three slashes and an absolute path")
+        what = given or f"{url!r} can't be a store"
+        raise ConfigError(f"{what}: a file URL has three slashes and an absolute path")
     return Path(os.fsdecode(unquote_to_bytes(path)))
 
 

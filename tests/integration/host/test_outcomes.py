@@ -15,6 +15,7 @@ import pytest
 from kinetic_ray import bundle
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.spec import BundleRef, Fingerprint
+from kinetic_ray.core.state import Reason
 from kinetic_ray.errors import ConfigError, UsageError
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.runner.agent import HostAgent
@@ -130,7 +131,7 @@ def test_daemons_in_their_own_session_end_with_the_rank(gang_of: MakeGang, tmp_p
     assert not alive(pid)
 
 
-def test_a_rank_finds_its_surroundings(gang_of: MakeGang, tmp_path: Path) -> None:
+def test_a_rank_finds_its_surroundings(gang_of: MakeGang, store: Store, tmp_path: Path) -> None:
     gang = gang_of(env_vars={"MY_SETTING": "1"})
     outputs = str(tmp_path / "outputs")
     [found] = gang.run(programs.surroundings, argv=("train.py", "--fast"), output_dir=outputs, env={"MY_LATE": "2"})
@@ -148,6 +149,7 @@ def test_a_rank_finds_its_surroundings(gang_of: MakeGang, tmp_path: Path) -> Non
             "KINETIC_RANK": "0",
             "KINETIC_WORLD_SIZE": "1",
             "KINETIC_OUTPUT_DIR": outputs,
+            "KINETIC_STORE": store.url,
             "KERAS_BACKEND": "jax",
             "MY_SETTING": "1",
             "MY_LATE": "2",
@@ -155,6 +157,14 @@ def test_a_rank_finds_its_surroundings(gang_of: MakeGang, tmp_path: Path) -> Non
     )
     gang.stop()
     assert not Path(found["cwd"]).exists()
+
+
+def test_a_place_that_nothing_can_write_to_is_refused_before_the_call(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    gang.start(programs.surroundings, output_dir="gs://bucket/x")
+    outcome = gang.outcome()
+    assert (outcome.ok, outcome.reason, outcome.phase) == (False, Reason.SETUP_ERROR, "unpack")
+    assert "output_dir='gs://bucket/x'" in outcome.message
 
 
 def test_a_rank_finds_its_sibling_modules_and_files(gang_of: MakeGang, store: Store, tmp_path: Path) -> None:
