@@ -62,7 +62,7 @@ class Outcome:
         reason: A :class:`~kinetic_ray.core.state.Reason` when not ok.
         phase: The last named phase.
         message: One line for people.
-        value: The stored value (cloudpickle) when ok.
+        value: The stored value (cloudpickle) when ok; None also where nobody asked for this rank's.
         error: The exception when user or setup code raised one.
         exit_code: The process's exit code, negative for a signal; None while unknown.
         log_tail: Last lines of the rank's log when not ok.

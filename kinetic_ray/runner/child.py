@@ -66,7 +66,7 @@ class Rank:
         try:
             value = self._work(store)
             self._enter(RankPhase.STORE)
-            blob = self._write(store, self._keys.value, dump_value(value))
+            blob = self._write(store, self._keys.value, dump_value(value)) if self._task.keeps_value else None
             self._tell(Outcome(self._task.rank, True, phase=RankPhase.FINISH, value=blob))
             self._enter(RankPhase.FINISH)
             self._finish()

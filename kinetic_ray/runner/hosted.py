@@ -126,6 +126,8 @@ class HostedRank:
             return self._failure(Reason.CANCELLED, "stopped by the driver", code)
         if told is None or code != 0:
             return self._died(code, returned=told is not None)
+        if not self._task.keeps_value:
+            return replace(told, exit_code=0)
         key = JobKeys(self._task.job_id).value(self._task.epoch, self._task.attempt, self._task.rank)
         if told.value is None or not self._store.verify_object(key, told.value):
             return self._failure(Reason.RESULT_ERROR, f"the stored value {key} differs from what was written", code)

@@ -80,6 +80,7 @@ class RankTask:
         role: The rank's role in the job.
         argv: `sys.argv` of the call.
         env: Set after the fork: KINETIC_*, MEGASCALE_*.
+        keeps_value: Whether the rank's value is wanted; else it is dropped on the host, and needn't be picklable.
         output_dir: A folder; "" = one that ends with the attempt.
         work_dir: Where the attempt unpacks and runs; the agent fills it in.
         limits: See :class:`Limits`.
@@ -104,6 +105,7 @@ class RankTask:
     role: str = "worker"
     argv: tuple[str, ...] = ("",)
     env: Mapping[str, str] = field(default_factory=dict)
+    keeps_value: bool = True
     output_dir: str = ""
     work_dir: str = ""
     limits: Limits = field(default_factory=Limits)

@@ -65,6 +65,7 @@ def tasks_of(
             slice_name=host.slice_name,
             coordinator=start.coordinator,
             env=multislice_env(host, spec.num_slices, start.slices_coordinator),
+            keeps_value=host.rank == 0 or spec.gather == "all",
             output_dir=output_dir,
         )
         for host in hosts

@@ -45,6 +45,15 @@ def test_tasks_are_by_rank_and_share_what_all_share() -> None:
     assert tasks[2].env["MEGASCALE_SLICE_ID"] == "1"
 
 
+def test_only_the_values_that_someone_gets_are_kept() -> None:
+    lease = Lease(ticket_of(V6E, 2), (Slice("s-0", ("n0", "n1")), Slice("s-1", ("n2", "n3"))))
+    start = Start(2, 1, "10.0.0.1:4000", "10.0.0.1:4001")
+    for gather, kept in (("leader", [True, False, False, False]), ("all", [True] * 4)):
+        spec = replace(V6E, gather=gather)
+        tasks = tasks_of(spec, start, hosts_of(lease), store_url="file:///s", output_dir="/s/out", simulated=True)
+        assert [task.keeps_value for task in tasks] == kept
+
+
 def test_what_a_driver_reads_of_its_environment_an_embedded_cluster_sets() -> None:
     there = cluster_environment(Path("/r"), Path("/r/token"), Path("/r/sock"))
     assert {scaling.SUPERVISOR: "/r/sock", scaling.SIMULATED: "1"}.items() <= there.items()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kinetic_ray import bundle
+from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.spec import BundleRef, Fingerprint
 from kinetic_ray.core.state import Reason
@@ -35,6 +36,16 @@ def test_a_value_is_stored_checked_and_published(gang_of: MakeGang, store: Store
     assert published is not None
     assert published.to_dict() == messages[-1]["outcome"]
     assert (published.ok, published.exit_code) == (True, 0)
+
+
+def test_a_value_that_nobody_asked_for_is_neither_pickled_nor_stored(gang_of: MakeGang, store: Store) -> None:
+    gang = gang_of()
+    gang.start(programs.unpicklable, keeps_value=False)
+    outcome = gang.outcome()
+    assert (outcome.ok, outcome.value, outcome.exit_code) == (True, None, 0)
+    assert not store.exists(JobKeys(JOB_ID).value(1, 1, 0))
+    gang.start(programs.leave_at_once, 3, keeps_value=False)
+    assert not gang.outcome().ok
 
 
 def test_phases_are_told_in_order(gang_of: MakeGang) -> None:
