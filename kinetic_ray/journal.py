@@ -114,6 +114,11 @@ class JobJournal:
             if not state.is_terminal or self.newest_claim() <= epochs[-1].epoch:
                 return state
 
+    def epochs_that_count(self, epoch: int) -> list[int]:
+        """The epochs whose outcomes count for what an epoch says: itself, then those it took over, newest first."""
+        taken = self._taken(epoch) or ()
+        return [epoch, *sorted((each.epoch for each in taken), reverse=True)]
+
     def outcome(self, epoch: int, attempt: int, rank: int) -> Outcome | None:
         key = self.keys.outcome(epoch, attempt, rank)
         data = self.store.find(key)
@@ -125,16 +130,21 @@ class JobJournal:
         return 0 if data is None else int(load_record("heartbeat", data)["n"])
 
     def _epoch(self, number: int, seen: Segments) -> EpochLog:
-        adopted = self.store.find(self.keys.adopted(number))
-        taken = None
-        if adopted is not None:
-            body = load_record("adopted", adopted, where=self.keys.adopted(number))
-            taken = tuple(Taken(t["epoch"], t["events"]) for t in body["taken"])
+        taken = self._taken(number)
         keys = self.store.list(self.keys.events(number))
         for key in keys:
             if key not in seen:
                 seen[key] = self._segment(key)
         return EpochLog(number, taken, join_segments(seen[key] for key in keys))
+
+    def _taken(self, number: int) -> tuple[Taken, ...] | None:
+        """What an epoch has adopted; None while it has not."""
+        key = self.keys.adopted(number)
+        data = self.store.find(key)
+        if data is None:
+            return None
+        body = load_record("adopted", data, where=key)
+        return tuple(Taken(each["epoch"], each["events"]) for each in body["taken"])
 
     def _segment(self, key: str) -> tuple[int, tuple[Event, ...]]:
         body = load_record("events", self.store.get(key), where=key)

@@ -15,7 +15,7 @@ from kinetic_ray.config import Target
 from kinetic_ray.core.epochs import current_events
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, JobState, JobStatus, Progress, Reason
-from kinetic_ray.errors import JobLost, UsageError
+from kinetic_ray.errors import JobLost, SubmissionError, UsageError
 from kinetic_ray.jobs.logs import LogPump, find_log, read_log, read_tail
 from kinetic_ray.jobs.phases import JobPhase, phase_of
 from kinetic_ray.jobs.results import Ended
@@ -187,8 +187,18 @@ class JobHandle(Generic[R]):
         return value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Waits for the job and gives what `result()` would raise; None if it succeeded."""
-        ended = self._ended(timeout)
+        """Waits for the job and gives what `result()` would raise; None if it succeeded.
+
+        Args:
+            timeout: Seconds to wait; None = without end.
+
+        Raises:
+            TimeoutError: Not ended by then; the job goes on.
+        """
+        try:
+            ended = self._ended(timeout)
+        except (JobLost, SubmissionError) as lost:
+            return lost
         return None if ended.succeeded else ended.error()
 
     def follow(self, reporter: Reporter) -> R:
@@ -239,13 +249,14 @@ class JobHandle(Generic[R]):
         Args:
             follow: Print it to standard output as it comes, until the job ends, and return None.
             rank: Which rank.
-            attempt: Which attempt; None = the newest.
+            attempt: Which attempt; None = the newest, and with `follow` those after it.
 
         Returns:
             "" before the rank has started.
         """
         if follow:
-            self._ended(None, shower({"stream_logs": True}, LogPump(self._store, self._journal.keys, rank)))
+            pump = LogPump(self._store, self._journal.keys, rank, attempt=attempt)
+            self._ended(None, shower({"stream_logs": True}, pump))
             return None
         key = self._log_key(rank, attempt)
         return read_log(self._store, key) if key else ""

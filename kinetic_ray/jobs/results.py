@@ -80,8 +80,11 @@ class Ended:
             ) from exc
 
     def _outcome(self, rank: int) -> tuple[int, Outcome] | None:
-        """The outcome that counts, with its epoch: the newest driver's that the job's end has taken over."""
-        for epoch in range(self.state.epoch, 0, -1):
+        """The outcome that counts, with its epoch: of the driver that ended the job, else of those it took over from.
+
+        What a fenced driver has written late is never read.
+        """
+        for epoch in self.journal.epochs_that_count(self.state.epoch):
             outcome = self.journal.outcome(epoch, self.state.attempt, rank)
             if outcome is not None:
                 return epoch, outcome
@@ -146,7 +149,10 @@ class Ended:
     def _way_out(self, rank: int | None) -> str:
         if self.state.status is JobStatus.STOPPED:
             return "submit it again to get a value"
-        return f"full log: kinetic jobs logs {self.spec.job_id} --rank {rank or 0}"
+        job_id = self.spec.job_id
+        if find_log(self.journal.store, self.journal.keys, rank or 0) is None:  # it never came to that
+            return f"in detail: kinetic jobs status {job_id}"
+        return f"full log: kinetic jobs logs {job_id} --rank {rank or 0}"
 
     def _place(self, rank: int) -> str:
         host = self._rank(rank)

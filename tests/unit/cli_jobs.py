@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from kinetic_ray.core.names import make_id
 from kinetic_ray.core.outcome import Blob, ErrorInfo, Outcome
 from kinetic_ray.core.spec import Fingerprint, JobSpec
 from kinetic_ray.core.state import Event, EventKind, JobStatus, Reason
-from kinetic_ray.journal import JobJournal
+from kinetic_ray.journal import DriverLog, JobJournal
 from kinetic_ray.store import Store, open_store
 
 BACKEND = "tests.unit.cli_jobs:LiveBackend"
@@ -51,6 +51,7 @@ class Recorder:
     """Writes whole jobs into a store."""
 
     store: Store
+    drivers: dict[str, DriverLog] = field(default_factory=dict)
 
     def pending(self, number: int = 1, **fields: Any) -> JobJournal:
         """A job that was only submitted, `number` minutes after the epoch of these tests."""
@@ -73,7 +74,7 @@ class Recorder:
     ) -> JobJournal:
         """A job whose ranks all run; `logs` is what each has printed."""
         journal = self.pending(number, **fields)
-        log = journal.claim({"role": "test"})
+        log = self.drivers[journal.job_id] = journal.claim({"role": "test"})
         at = journal.spec().created_at + 10
         hosts = [{"rank": r, "slice": "tpu-v6e-16-0", "worker_id": r, "node_id": f"n{r}"} for r in range(ranks)]
         log.append(
@@ -89,10 +90,12 @@ class Recorder:
         return journal
 
     def ended(self, journal: JobJournal, status: JobStatus, **fields: Any) -> JobJournal:
-        """Ends a running job; `fields` are those of the event, e.g. reason and rank."""
+        """Ends a running job, by the driver that runs it; `fields` are those of the event, e.g. reason and rank."""
         at = journal.spec().created_at + 52
         facts = {"status": str(status), "attempt": 1, "reason": "", "message": "", **fields}
-        log = journal.claim({"role": "test"})
+        log = self.drivers.get(journal.job_id)
+        if log is None or log.epoch != journal.newest_claim():
+            log = journal.claim({"role": "test"})
         log.append(Event(EventKind.ENDED, at, facts))
         journal.settle()
         return journal

@@ -191,7 +191,7 @@ def test_the_users_exception_comes_back_as_itself(store: Store) -> None:
         fails()
     assert (caught.value.code, caught.value.detail) == (3, "x")
     (note,) = caught.value.__notes__
-    for told in ("Raised in job-", "rank 0", "phase call", "in fails", "kinetic jobs logs job-"):
+    for told in ("Raised in job-", "rank 0", "phase call", "in fails", "kinetic jobs status job-"):
         assert told in note
 
 

@@ -120,7 +120,7 @@ def test_a_value_that_this_process_cannot_rebuild(recorder: Recorder) -> None:
 
 def test_the_users_exception_as_itself(recorder: Recorder) -> None:
     error = KeyError("row 7")
-    job = handle(recorder.failed(error=error))
+    job = handle(recorder.failed(error=error, logs={2: b"row 6\n"}))
     with pytest.raises(KeyError, match="row 7") as caught:
         job.result()
     (note,) = caught.value.__notes__
@@ -186,7 +186,7 @@ def test_an_end_that_no_rank_caused(recorder: Recorder) -> None:
     journal = recorder.ended(
         recorder.running(), JobStatus.FAILED, reason=str(Reason.UNSCHEDULABLE), message="never fits"
     )
-    with pytest.raises(kinetic.JobFailed, match="Unschedulable\nnever fits\nfull log"):
+    with pytest.raises(kinetic.JobFailed, match="Unschedulable\nnever fits\nin detail: kinetic jobs status job-"):
         handle(journal).result()
 
 
