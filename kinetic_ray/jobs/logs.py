@@ -26,12 +26,17 @@ def find_log(store: Store, keys: JobKeys, rank: int, attempt: int | None = None)
     Returns:
         None while there is no such log. Of two drivers' attempts with one number the later driver's counts.
     """
-    names = (key.rstrip("/").rpartition("/")[2] for key in store.list(keys.logs))
-    found = [(int(match[1]), int(match[2])) for name in names if (match := _ATTEMPT_RE.fullmatch(name))]
-    for epoch, number in sorted(found, reverse=True):
-        if attempt in (None, number) and store.exists(key := keys.log(epoch, number, rank)):
+    for place in reversed(_places(store, keys, attempt)):
+        if store.exists(key := keys.log(*place, rank)):
             return key
     return None
+
+
+def _places(store: Store, keys: JobKeys, attempt: int | None) -> list[tuple[int, int]]:
+    """(epoch, attempt) of all logs, or of those of one attempt, in the order of time."""
+    names = (key.rstrip("/").rpartition("/")[2] for key in store.list(keys.logs))
+    found = [(int(match[1]), int(match[2])) for name in names if (match := _ATTEMPT_RE.fullmatch(name))]
+    return sorted(place for place in found if attempt in (None, place[1]))
 
 
 def read_log(store: Store, key: str) -> str:
@@ -68,22 +73,25 @@ def tail_start(store: Store, key: str, lines: int) -> int:
 
 
 class LogPump:
-    """Gives what a rank's log has grown by since the last look, attempt after attempt.
+    """Gives what a rank's log has grown by since the last look, attempt after attempt, each to its end.
 
     Args:
         store: Where the job is.
         keys: The job's keys.
         rank: Which rank.
         tail: Start with so many of the lines that are there at the first look; None = with all.
+        attempt: Only this attempt; None = the newest at the first look, and those after it.
     """
 
-    def __init__(self, store: Store, keys: JobKeys, rank: int = 0, *, tail: int | None = None) -> None:
+    def __init__(
+        self, store: Store, keys: JobKeys, rank: int = 0, *, tail: int | None = None, attempt: int | None = None
+    ) -> None:
         self._store = store
         self._keys = keys
         self._rank = rank
         self._tail = tail
-        self._seen: tuple[int, int] | None = None
-        self._key: str | None = None
+        self._attempt = attempt
+        self._place: tuple[int, int] | None = None
         self._offset = 0
 
     def read(self, state: JobState) -> bytes:
@@ -92,17 +100,36 @@ class LogPump:
         Args:
             state: The job as just read: when it has ended before this call, nothing comes after it.
         """
-        if self._key is None or self._seen != (state.epoch, state.attempt):
-            self._seen = (state.epoch, state.attempt)
-            key = find_log(self._store, self._keys, self._rank)
-            if key is not None and key != self._key:
-                self._offset = 0 if self._tail is None else tail_start(self._store, key, self._tail)
-                self._key, self._tail = key, None
-        if self._key is None:
-            return b""
+        data = b""
+        limit = None if state.is_terminal else _CHUNK
         try:
-            data = self._store.read_range(self._key, self._offset, None if state.is_terminal else _CHUNK)
-        except StoreError:  # cleaned up, or out of reach for now
+            # An attempt begins a moment before its log is there, so it is looked for until it is.
+            ahead = [] if self._place == (state.epoch, state.attempt) else self._ahead()
+            if self._place is None and ahead:
+                self._open(ahead[-1])
+                ahead = []
+            data += self._more(limit)
+            while ahead and (limit is None or len(data) < limit):
+                self._open(ahead.pop(0))
+                data += self._more(None if limit is None else limit - len(data))
+        except StoreError:  # cleaned up, or out of reach for now: the rest comes with a later look
+            return data
+        return data
+
+    def _ahead(self) -> list[tuple[int, int]]:
+        """The rank's logs after the one that is read."""
+        places = _places(self._store, self._keys, self._attempt)
+        later = [place for place in places if self._place is None or place > self._place]
+        return [place for place in later if self._store.exists(self._keys.log(*place, self._rank))]
+
+    def _open(self, place: tuple[int, int]) -> None:
+        key = self._keys.log(*place, self._rank)
+        self._offset = 0 if self._tail is None else tail_start(self._store, key, self._tail)
+        self._place, self._tail = place, None
+
+    def _more(self, limit: int | None) -> bytes:
+        if self._place is None:
             return b""
+        data = self._store.read_range(self._keys.log(*self._place, self._rank), self._offset, limit)
         self._offset += len(data)
         return data
