@@ -26,7 +26,7 @@ from kinetic_ray.journal import JobJournal
 from kinetic_ray.store import Store, open_store
 from tests.unit.jobs_api import TOKEN, FakeJobsApi
 
-SHORT = Patience(accept=5.0, cancel=0.2, notice=0.3, stop=0.3, look=0.02)
+SHORT = Patience(accept=10.0, cancel=1.0, notice=1.5, stop=1.5, look=0.02)
 WAIT = 10.0
 
 
