@@ -9,7 +9,9 @@ from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
 
+from kinetic_ray import config
 from kinetic_ray.errors import UsageError
+from kinetic_ray.frames import own_frames_hidden, raise_told
 from kinetic_ray.options import OptionKwargs, check_options, copy_given
 
 if TYPE_CHECKING:
@@ -22,6 +24,13 @@ Rest = ParamSpec("Rest")
 
 #: What a decorator without `accelerator=` takes; upstream's for `run`.
 RUN_DEFAULT, REMOTE_DEFAULT = "tpu-v5e-1", "cpu"
+
+_NESTED = (
+    "{name} can't start a job inside of a job in this version of kinetic_ray: every rank would start one, and might "
+    "wait for the very slice that this job holds. Call it plainly, {name}.local(...), or {name}(...) where it is a run "
+    "function: it then runs here, as a part of this job. A script that submits jobs does so under if __name__ == "
+    '"__main__" and is started without --accelerator'
+)
 
 
 class RemoteFunction(Generic[P, R]):
@@ -55,45 +64,61 @@ class RemoteFunction(Generic[P, R]):
         decorator = "run" if self.calls_run else "remote"
         return f"<kinetic.{decorator} function {self._name} on {self._options.accelerator.name}>"
 
+    @own_frames_hidden()
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """`.run(...)` for a `run` function, inside of a job the plain call; a TypeError for a `remote` function."""
         if not self.calls_run:
-            raise TypeError(
+            told = (
                 f"{self._name} is a remote function and isn't called directly: {self._name}.run(...) waits for its "
                 f"value, {self._name}.run_async(...) gives a handle, {self._name}.local(...) calls it in this process"
             )
-        return self.local(*args, **kwargs) if _inside_a_job() else self.run(*args, **kwargs)
+            raise_told(TypeError(told))
+        return self.local(*args, **kwargs) if _inside_a_job() else self._waited_for(args, kwargs)
 
+    @own_frames_hidden()
     def run(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs it as a durable job: shows stages and the leader's log, waits, returns the value.
 
         Ctrl-C ends the waiting, not the job; what is printed then says how to go on.
 
         Raises:
+            TypeError: The function doesn't take these arguments.
             UsageError, ConfigError, PayloadError: The call was refused; nothing was created.
             Exception: As for :meth:`JobHandle.result`.
         """
-        from kinetic_ray import config, ui
+        return self._waited_for(args, kwargs)
 
-        handle = self.run_async(*args, **kwargs)
-        subject = ui.Subject(handle.job_id, self._name, self._options.accelerator.name)
-        return handle.follow(ui.open_reporter(subject, color=config.color()))
-
+    @own_frames_hidden()
     def run_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Runs it as a durable job and returns its handle once the job is recorded; the laptop may close.
 
         Raises:
-            UsageError, ConfigError, PayloadError: The call was refused; nothing was created.
+            TypeError: The function doesn't take these arguments.
+            UsageError, ConfigError, PayloadError: The call was refused, as it is inside of a job; nothing was created.
             SubmissionError: The job is recorded, but could not be started.
         """
+        return self._submitted(args, kwargs)
+
+    def _waited_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        from kinetic_ray import ui
+
+        handle = self._submitted(args, kwargs)
+        subject = ui.Subject(handle.job_id, self._name, self._options.accelerator.name)
+        return handle.follow(ui.open_reporter(subject, color=config.color()))
+
+    def _submitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobHandle[R]:
         from kinetic_ray.jobs.submitting import Call, submit
 
+        if _inside_a_job():
+            raise UsageError(_NESTED.format(name=self._name))
+        _check_arguments(self._name, self.__wrapped__, args, kwargs)
         return submit(Call(self.__wrapped__, args, kwargs, self._name), self._options)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the plain function in this process, for unit tests."""
         return self.__wrapped__(*args, **kwargs)
 
+    @own_frames_hidden()
     def remote(self, *_args: P.args, **_kwargs: P.kwargs) -> NoReturn:
         """Not in this version: will give a `ray.ObjectRef`."""
         raise UsageError(
@@ -101,6 +126,7 @@ class RemoteFunction(Generic[P, R]):
             f"{self._name}.run_async(...) gives a durable handle, {self._name}.run(...) waits for the value"
         )
 
+    @own_frames_hidden()
     def options(self, **overrides: Unpack[OptionKwargs]) -> RemoteFunction[P, R]:
         """The same function with other options; None takes an option back.
 
@@ -147,6 +173,7 @@ def run(function: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 def run(
     accelerator: str | None = None, /, **options: Unpack[OptionKwargs]
 ) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
+@own_frames_hidden()
 def run(function: Any = None, /, **options: Any) -> Any:
     """Makes a function run as a job when it is called: the call blocks, streams logs and returns the value.
 
@@ -176,6 +203,7 @@ def remote(function: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 def remote(
     accelerator: str | None = None, /, **options: Unpack[OptionKwargs]
 ) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
+@own_frames_hidden()
 def remote(function: Any = None, /, **options: Any) -> Any:
     """Makes a function one that can run as a job, by `.run` or `.run_async`; calling it directly is an error.
 
@@ -264,6 +292,23 @@ def _name_of(function: Any) -> str:
 
 
 def _inside_a_job() -> bool:
+    """Whether this is a rank, or a process that one has started."""
     from kinetic_ray.runner import session
 
-    return session.CURRENT.context is not None
+    return session.CURRENT.context is not None or config.inside_a_job()
+
+
+def _check_arguments(name: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuses arguments that the call could only fail with, as Python would; what can't be told is let through."""
+    try:
+        # The outermost layer is what is called: a wrapper may well hand over other arguments than it takes.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as exc:
+        told = TypeError(f"{name}(): {exc}")
+    else:
+        return
+    raise_told(told)

@@ -118,7 +118,12 @@ def setting(name: str, environ: Mapping[str, str] | None = None) -> str | None:
 def output_dir(environ: Mapping[str, str] | None = None) -> str | None:
     """KINETIC_OUTPUT_DIR. Inside a job that is the job's own place, where no other job may write: None there."""
     env = os.environ if environ is None else environ
-    return None if env.get(_JOB_ID) else setting("output_dir", env)
+    return None if inside_a_job(env) else setting("output_dir", env)
+
+
+def inside_a_job(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this process is a job's rank, or one that a rank has started."""
+    return bool((os.environ if environ is None else environ).get(_JOB_ID))
 
 
 def debug(environ: Mapping[str, str] | None = None) -> bool:

@@ -228,6 +228,70 @@ def test_values_of_variables_are_gone_once_the_job_has_ended(store: Store) -> No
     wait_until(lambda: not any(b"s3cret" in store.get(key) for key in store.walk("jobs")), 10, "the values to be gone")
 
 
+# Arguments, and where a call may be made.
+
+
+def with_seed(function: Callable[..., int]) -> Callable[..., int]:
+    @functools.wraps(function)
+    def wrapper(*args: int) -> int:
+        return function(*args, seed=1)
+
+    return wrapper
+
+
+@with_seed
+def seeded(x: int, *, seed: int) -> int:
+    return x + seed
+
+
+class Adder:
+    def __call__(self, x: int, *, y: int = 0) -> int:
+        return x + y
+
+
+@pytest.mark.parametrize("how", ["run", "run_async", "__call__"])
+@pytest.mark.parametrize(
+    ("function", "args", "kwargs", "told"),
+    [
+        (lambda: 1, (3,), {}, r"<lambda>\(\): too many positional arguments"),
+        (double, (), {}, r"double\(\): missing a required argument: 'x'"),
+        (double, (1,), {"x": 1}, r"double\(\): multiple values for argument 'x'"),
+        (double, (1,), {"y": 1}, r"double\(\): got an unexpected keyword argument 'y'"),
+        (functools.partial(double, 1), (2,), {}, "too many positional arguments"),
+        (Adder(), (1, 2), {}, "too many positional arguments"),
+        (payloads.Trainer(1).train.__wrapped__, (1, 2, 3, 4), {}, "too many positional arguments"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_at_the_callers_line(
+    store: Store, how: str, function: Any, args: Any, kwargs: Any, told: str
+) -> None:
+    with pytest.raises(TypeError, match=told) as caught:
+        getattr(kinetic.run(accelerator="cpu")(function), how)(*args, **kwargs)
+    assert [entry.path.name for entry in caught.traceback] == ["test_api.py"]
+    assert caught.value.__cause__ is None
+    assert store.walk("") == ["format.json"]
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "value"),
+    [(max, (1, 2), 2), (seeded, (1,), 2), (Adder(), (3,), 3), (lambda *a, **k: len(a), (1, 2), 2)],
+)
+def test_arguments_that_fit_or_cannot_be_judged_are_let_through(
+    store: Store, function: Any, args: Any, value: object
+) -> None:
+    assert kinetic.run(accelerator="cpu")(function)(*args) == value
+
+
+@pytest.mark.parametrize("how", ["run", "run_async"])
+def test_a_job_starts_no_jobs(store: Store, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    function = kinetic.run(accelerator="cpu")(double)
+    monkeypatch.setenv("KINETIC_JOB_ID", "job-0000000000e008000000000000")
+    with pytest.raises(kinetic.UsageError, match=r"inside of a job.*double\.local.*__main__.*without --accelerator"):
+        getattr(function, how)(3)
+    assert function(3) == function.local(3) == 6  # inline, as a part of the job
+    assert store.walk("") == ["format.json"]
+
+
 # Refused calls leave nothing behind.
 
 
