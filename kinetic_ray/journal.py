@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinetic_ray.core.epochs import EpochLog, Taken, adoption, join_segments, state_of
-from kinetic_ray.core.names import IndexEntry, JobKeys, epoch_of, newest_entries, parse_index
+from kinetic_ray.core.names import IndexEntry, JobKeys, epoch_of, id_unix_ms, is_id, newest_entries, parse_index
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.records import dump_record, load_record
 from kinetic_ray.core.spec import JobSpec
@@ -20,7 +20,8 @@ from kinetic_ray.store import Store
 
 #: Later states win where a crash left two index objects.
 INDEX_ORDER = ("PENDING", "RUNNING", "STOPPED", "FAILED", "SUCCEEDED")
-
+#: Seconds in which a job may be between its index object and its spec, whatever the clocks.
+_YOUNG = 24 * 3600.0
 
 #: Segments by key: (number of the first event, events).
 Segments = dict[str, tuple[int, tuple[Event, ...]]]
@@ -50,12 +51,15 @@ class JobJournal:
     # The client's records.
 
     def create(self, spec: JobSpec, env: Mapping[str, str]) -> bool:
-        """Makes the job exist. The env object goes first, so that a spec never names a missing one."""
+        """Makes the job exist; False if it did.
+
+        The env object goes first, so that a spec never names a missing one; the spec last, so that every job is listed:
+        an index object without a spec is passed over.
+        """
         if spec.env_id is not None:
             self.store.create(self.keys.env(spec.env_id), dump_record("env", {"values": dict(env)}))
-        created = self.store.create(self.keys.spec, dump_record("spec", spec.to_dict()))
-        self.store.put(IndexEntry(self.job_id, "PENDING", spec.func_name).key(), b"")
-        return created
+        self.store.put(IndexEntry(self.job_id, str(JobStatus.PENDING), spec.func_name).key(), b"")
+        return self.store.create(self.keys.spec, dump_record("spec", spec.to_dict()))
 
     def exists(self) -> bool:
         return self.store.exists(self.keys.spec)
@@ -257,11 +261,72 @@ class DriverLog:
             self.journal.store.put(key, dump_record("heartbeat", {"n": self._beat}))
 
 
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """What :func:`rebuild_index` has found.
+
+    Attributes:
+        jobs: How many jobs the store has.
+        changed: Those whose index object was missing or said something else.
+        removed: Index objects of jobs that are no more.
+        unreadable: For every job whose records can't be read, why; its index object is left as it is.
+    """
+
+    jobs: int
+    changed: tuple[str, ...]
+    removed: int
+    unreadable: tuple[str, ...]
+
+
 def list_entries(store: Store) -> list[IndexEntry]:
-    """Every job in the store by its index, newest first."""
+    """Every job in the store by its index, newest first; what points to a job that doesn't exist yet is passed over."""
+    newest = _newest(store)
+    entries = (newest[job_id] for job_id in sorted(newest, reverse=True))
+    return [e for e in entries if e.state != JobStatus.PENDING or JobJournal(store, e.job_id).exists()]
+
+
+def rebuild_index(store: Store, now: float) -> Rebuilt:
+    """Makes the index say what the jobs' records say. Safe to repeat, and while jobs run.
+
+    Args:
+        store: Where the jobs are.
+        now: Unix seconds. A young job's index object is never removed: its spec may be on its way.
+    """
+    known = _newest(store)
+    names = (key.rstrip("/").rpartition("/")[2] for key in store.list("jobs"))
+    found = [job_id for job_id in names if is_id(job_id, "job")]
+    changed, unreadable, there = [], [], set()
+    for journal in (JobJournal(store, job_id) for job_id in found):
+        try:
+            if _mend(journal, known.get(journal.job_id)):
+                changed.append(journal.job_id)
+            there.add(journal.job_id)
+        except UsageError:  # no spec: cleaned up half-way, or not there yet
+            continue
+        except DataError as exc:
+            there.add(journal.job_id)
+            unreadable.append(f"{journal.job_id}: {exc}")
+    gone = {job_id for job_id in known if job_id not in there and id_unix_ms(job_id) < (now - _YOUNG) * 1000}
+    removed = [key for key in store.list("index") if (e := parse_index(key)) and e.job_id in gone]
+    for key in removed:
+        store.delete(key)
+    return Rebuilt(len(there), tuple(changed), len(removed), tuple(unreadable))
+
+
+def _mend(journal: JobJournal, entry: IndexEntry | None) -> bool:
+    """Has the index say a job's status; whether it didn't."""
+    spec, status = journal.spec(), journal.state().status
+    if entry is not None and entry.state == status:
+        return False
+    journal.index(spec, status)
+    if not journal.exists():  # cleaned up meanwhile
+        journal.erase()
+    return True
+
+
+def _newest(store: Store) -> dict[str, IndexEntry]:
     found = (parse_index(key) for key in store.list("index"))
-    newest = newest_entries((entry for entry in found if entry is not None), INDEX_ORDER)
-    return [newest[job_id] for job_id in sorted(newest, reverse=True)]
+    return newest_entries((entry for entry in found if entry is not None), INDEX_ORDER)
 
 
 def pending_jobs(store: Store) -> Iterator[JobJournal]:

@@ -47,10 +47,12 @@ def jobs() -> None:
 @click.option(
     "-n", "--limit", type=click.IntRange(min=1), default=_MOST_ROWS, show_default=True, help="At most so many."
 )
+@click.option("--rebuild", is_flag=True, help="First have the index say what the jobs' records say.")
 @_store_option
 @json_option
 def list_command(
     *,
+    rebuild: bool,
     state: str | None,
     name: str | None,
     tag: str | None,
@@ -63,6 +65,8 @@ def list_command(
     from kinetic_ray.jobs import list_jobs
 
     target = config.resolve(store=store)
+    if rebuild:
+        _rebuild_index(target)
     found = list_jobs(state=state, name=name, tag=tag, since=since, store=store)
     opened = open_store(target.store_url, create=False) if found else None
     looks = [] if opened is None else [facts.try_look(handle, opened) for handle in found[:limit]]
@@ -80,6 +84,19 @@ def list_command(
         raise Refusal(f"{len(broken)} jobs can't be read: {broken[0]}", ExitCode.TROUBLE)
     if not found:
         note(f"no such jobs in the store {target.store_url}")
+
+
+def _rebuild_index(target: config.Target) -> None:
+    from kinetic_ray.jobs.finding import open_if_there
+    from kinetic_ray.journal import rebuild_index
+
+    store = open_if_there(target)
+    if store is None:
+        return
+    found = rebuild_index(store, time.time())
+    note(f"{found.jobs} jobs, {len(found.changed)} mended in the index, {found.removed} left-over entries removed")
+    for why in found.unreadable:
+        note(f"left as it is: {why}")
 
 
 @jobs.command()

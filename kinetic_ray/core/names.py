@@ -62,6 +62,16 @@ def check_id(identifier: object, kind: str | None = None) -> str:
     return identifier
 
 
+def is_id(text: str, kind: str) -> bool:
+    """Whether a text is an id of that kind.
+
+    Example:
+        >>> is_id("job-0000000000e008000000000000", "job"), is_id("notes", "job")
+        (True, False)
+    """
+    return text.startswith(kind + "-") and _ID_RE.fullmatch(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class JobKeys:
     """The store keys of one job.

@@ -82,7 +82,7 @@ def list_jobs(
     wanted = None if state is None else _status(state)
     oldest = None if since is None else _unix(since)
     target = resolve(store=store)
-    opened = _open_if_there(target)
+    opened = open_if_there(target)
     if opened is None:
         return []
     entries = (e for e in list_entries(opened) if oldest is None or id_unix_ms(e.job_id) >= oldest * 1000)
@@ -117,7 +117,7 @@ def _fits(handle: JobHandle[Any], name: str | None, tag: str | None) -> bool:
         return False
 
 
-def _open_if_there(target: Target) -> Store | None:
+def open_if_there(target: Target) -> Store | None:
     """The store, or None for a default one that nothing was ever stored in: no reason to complain or to make it."""
     default = target.home / "store"
     if target.store_url == str(default) and not default.exists():

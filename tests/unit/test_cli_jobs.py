@@ -326,3 +326,22 @@ def test_a_store_that_cannot_be_read_is_trouble(kinetic: Kinetic, tmp_path: Path
         assert kinetic.refusal("jobs", "list")[0] == 4
     finally:
         (tmp_path / "store").chmod(0o700)
+
+
+def test_list_rebuilds_the_index_when_it_is_asked_to(kinetic: Kinetic) -> None:
+    job = kinetic.record.succeeded()
+    for key in kinetic.record.store.list("index"):
+        kinetic.record.store.delete(key)
+    assert kinetic.json("jobs", "list")["jobs"] == []
+    done = kinetic("jobs", "list", "--rebuild", "--json")
+    assert [found["job_id"] for found in json.loads(done.stdout)["jobs"]] == [job.job_id]
+    assert "1 jobs, 1 mended in the index, 0 left-over entries removed" in done.stderr
+    assert [found["job_id"] for found in kinetic.json("jobs", "list")["jobs"]] == [job.job_id]
+
+
+def test_rebuilding_before_the_first_job_makes_nothing(
+    kinetic: Kinetic, kinetic_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KINETIC_STORE")
+    assert kinetic("jobs", "list", "--rebuild").exit_code == 0
+    assert list(kinetic_home.iterdir()) == []

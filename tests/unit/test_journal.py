@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -175,7 +176,7 @@ def test_erase(journal: JobJournal) -> None:
 def test_jobs_are_listed_by_age(store: Store) -> None:
     ids = [make_id("job", ms, bytes(10)) for ms in (3, 1, 2)]
     for job_id in ids:
-        store.put(f"index/{job_id}~PENDING~f", b"")
+        assert JobJournal(store, job_id).create(replace(SPEC, job_id=job_id, func_name="f"), {})
     store.put(f"index/{ids[0]}~SUCCEEDED~f", b"")
     store.put("index/notes.txt", b"")
     store.put(f"index/{ids[1]}~BOGUS~f", b"")
