@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import logging
 import os
+import stat
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from kinetic_ray.bundle.tree import Entry, Kind
 from kinetic_ray.errors import DataError
@@ -16,6 +18,9 @@ from kinetic_ray.errors import DataError
 _LOG = logging.getLogger("kinetic_ray")
 
 _PLAIN, _EXECUTABLE = 0o644, 0o755
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+T = TypeVar("T")
 
 
 def pack(entries: Iterable[Entry]) -> bytes:
@@ -60,39 +65,73 @@ def unpack(data: bytes, target: str | os.PathLike[str]) -> None:
     Example:
         >>> unpack(pack([]), "/tmp")
     """
-    root = Path(target)
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
             members = archive.getmembers()
-            _check(members)
-            contents = [(member, _content(archive, member)) for member in members]
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as exc:
         raise DataError(f"the code bundle ({len(data)} bytes) is damaged: {exc}") from exc
-    root.mkdir(parents=True, exist_ok=True)
+    _check(members)
+    contents = [(member, _content(data, member)) for member in members]
+    root = os.fspath(target)
+    Path(root).mkdir(parents=True, exist_ok=True)
+    made = {""}
     # Links last: nothing is ever written through one.
     for member, content in sorted(contents, key=lambda each: each[0].issym()):
-        _write(root / member.name, member, content)
+        _write(root, member, content, made)
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    file = archive.extractfile(member) if member.isreg() else None
-    content = b"" if file is None else file.read()
-    if member.isreg() and len(content) != member.size:
-        raise DataError(f"the code bundle is damaged: {member.name} ends after {len(content)} of {member.size} bytes")
+def _content(data: bytes, member: tarfile.TarInfo) -> memoryview:
+    """A file's bytes, where they lie in the archive: copying thousands of files twice would show."""
+    size = member.size if member.isreg() else 0
+    content = memoryview(data)[member.offset_data : member.offset_data + size]
+    if len(content) != size:
+        raise DataError(f"the code bundle is damaged: {member.name} ends after {len(content)} of {size} bytes")
     return content
 
 
-def _write(path: Path, member: tarfile.TarInfo, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write(root: str, member: tarfile.TarInfo, content: memoryview, made: set[str]) -> None:
+    """Writes one member; `made` are the folders that are known to be there."""
+    name = member.name
     if member.isdir():
-        path.mkdir(exist_ok=True)
+        _make_folder(root, name, made)
         return
-    path.unlink(missing_ok=True)
+    _make_folder(root, name.rpartition("/")[0], made)
+    path = f"{root}/{name}"
     if member.issym():
-        path.symlink_to(member.linkname)
+        _replace(path, lambda: Path(path).symlink_to(member.linkname))
         return
-    path.write_bytes(content)
-    path.chmod(_EXECUTABLE if member.mode & 0o100 else _PLAIN)
+    mode = _EXECUTABLE if member.mode & 0o100 else _PLAIN
+    file = _replace(path, lambda: os.open(path, _NEW, mode))
+    try:
+        os.fchmod(file, mode)  # whatever the umask
+        while content:
+            content = content[os.write(file, content) :]
+    finally:
+        os.close(file)
+
+
+def _replace(path: str, make: Callable[[], T]) -> T:
+    """Makes something new under a path; what was there before goes, a link unfollowed."""
+    try:
+        return make()
+    except FileExistsError:
+        Path(path).unlink()
+        return make()
+
+
+def _make_folder(root: str, name: str, made: set[str]) -> None:
+    """A folder and those above it; what stands in its place, a link left by an earlier bundle say, makes way."""
+    if name in made:
+        return
+    _make_folder(root, name.rpartition("/")[0], made)
+    path = Path(f"{root}/{name}")
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            path.unlink()
+            path.mkdir()
+    made.add(name)
 
 
 def _check(members: list[tarfile.TarInfo]) -> None:
@@ -117,9 +156,7 @@ def _problem(member: tarfile.TarInfo, links: set[str], seen: set[str]) -> str:
     if member.issym():
         inside = _stays_inside(name.parent, member.linkname)
         return "" if inside else "is a link that leads out of the bundle"
-    return (
-        "" if (member.isreg() and member.type != tarfile.GNUTYPE_SPARSE) or member.isdir() else "is no file or folder"
-    )
+    return "" if (member.isreg() and not member.issparse()) or member.isdir() else "is no file or folder"
 
 
 def _stays_inside(folder: PurePosixPath, target: str) -> bool:

@@ -10,6 +10,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from kinetic_ray import config
 from kinetic_ray.bundle.archive import pack
 from kinetic_ray.bundle.origins import Origin, Source, file_of, is_installed, loaded_modules, origin_of
 from kinetic_ray.bundle.rules import by_default
-from kinetic_ray.bundle.tree import Entry, file_entry, scan
+from kinetic_ray.bundle.tree import Entry, Kind, file_entry, scan
 from kinetic_ray.errors import ConfigError
 
 _LOG = logging.getLogger("kinetic_ray")
@@ -25,6 +26,8 @@ _LOG = logging.getLogger("kinetic_ray")
 _MARKS = ("pyproject.toml", "setup.py", ".git")
 #: In the archive: the folder of modules from elsewhere on this machine.
 OUTSIDE = ".kinetic_outside"
+#: A project above one of these is mentioned: it may be a folder that happens to hold a script.
+_LARGE_BYTES, _LARGE_FILES = 32 << 20, 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,8 @@ class Project:
         entries = [*self._inside(), *self._outside(origins)]
         if not entries:
             return None
+        if self.root is not None:
+            _mention_if_large(self.root, entries)
         return Bundle(
             pack(sorted(entries, key=lambda entry: entry.name)), self._search_path(origins), self.relative_cwd
         )
@@ -152,6 +157,21 @@ class Project:
             folder for folder in (path, *path.parents) if folder != self.root and folder.is_relative_to(self.root)
         ]
         return not any(by_default(folder, folder=True) for folder in folders)
+
+
+def _mention_if_large(root: Path, entries: Iterable[Entry]) -> None:
+    sizes = [entry.size for entry in entries if entry.kind is not Kind.FOLDER]
+    if sum(sizes) > _LARGE_BYTES or len(sizes) > _LARGE_FILES:
+        _mention_large(root, len(sizes), round(sum(sizes) / 1e6))
+
+
+@lru_cache(maxsize=8)  # once, not at every call of a loop
+def _mention_large(root: Path, files: int, megabytes: int) -> None:
+    _LOG.warning(
+        "the project %s is large: %d files of %d MB are sent, and unpacked by every rank. What the job does not need "
+        "can be named in %s",
+        *(root, files, megabytes, root / ".kineticignore"),
+    )
 
 
 def find_project(function: Callable[..., Any], script: Path | None = None, *, avoid: Iterable[Path] = ()) -> Project:

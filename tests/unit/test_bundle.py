@@ -401,6 +401,32 @@ def test_unpacking_again_repairs_what_was_left_half_done(root: Path, tmp_path: P
     assert archive_of(there) == data
 
 
+def test_links_of_an_earlier_bundle_are_not_written_through(root: Path, tmp_path: Path) -> None:
+    make(root, "file.py", "pkg/deep/b.py", **{"file.py": "new"})
+    there, outside = tmp_path / "there", tmp_path / "outside"
+    make(outside, "kept.py", "deep/", **{"kept.py": "old"})
+    there.mkdir()
+    (there / "file.py").symlink_to(outside / "kept.py")
+    (there / "pkg").symlink_to(outside)
+    data = archive_of(root)
+    unpack(data, there)
+    assert archive_of(there) == data
+    assert (outside / "kept.py").read_text() == "old"
+    assert list((outside / "deep").iterdir()) == []
+
+
+def test_permissions_are_the_archives_whatever_the_umask(root: Path, tmp_path: Path) -> None:
+    make(root, "plain.py", "run.sh")
+    (root / "run.sh").chmod(0o700)
+    before = os.umask(0o077)
+    try:
+        unpack(archive_of(root), tmp_path / "there")
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / "there" / name).stat().st_mode & 0o777 for name in ("plain.py", "run.sh")]
+    assert modes == [0o644, 0o755]
+
+
 def hostile(name: str = "x", kind: bytes = tarfile.REGTYPE, target: str = "", content: bytes = b"") -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.size = kind, target, len(content)
@@ -413,6 +439,13 @@ def archived(*members: tarfile.TarInfo) -> bytes:
         for member in members:
             archive.addfile(member, io.BytesIO(bytes(member.size)))
     return buffer.getvalue()
+
+
+def sparse() -> tarfile.TarInfo:
+    """A few bytes that claim to be a file of a terabyte."""
+    info = hostile("evil", content=bytes(512))
+    info.pax_headers = {"GNU.sparse.map": "0,1", "GNU.sparse.size": str(2**40)}
+    return info
 
 
 HOSTILE = {
@@ -429,6 +462,7 @@ HOSTILE = {
     "pipe": [hostile("p", tarfile.FIFOTYPE)],
     "twice": [hostile("a"), hostile("a")],
     "empty link": [hostile("l", tarfile.SYMTYPE, "")],
+    "sparse": [sparse()],
 }
 
 
@@ -455,6 +489,28 @@ def test_damaged_archives_are_refused(root: Path, tmp_path: Path, damage: Callab
     make(root, "a.py", "b.py", **{"a.py": "x" * 5000, "b.py": "y" * 5000})
     with pytest.raises(DataError, match="damaged"):
         unpack(damage(archive_of(root)), tmp_path / "there")
+
+
+# Large projects.
+
+
+@pytest.mark.parametrize(
+    ("files", "size", "told"),
+    [(1, 1, False), (1, 33 << 20, True), (40, 1 << 20, True), (4_990, 0, False), (5_001, 0, True)],
+)
+def test_a_large_project_is_mentioned_once_in_one_line(
+    root: Path, caplog: pytest.LogCaptureFixture, files: int, size: int, told: bool
+) -> None:
+    for number in range(files):
+        with (root / f"{number}.bin").open("wb") as file:
+            file.truncate(size)
+    for _ in range(2):
+        assert Project(root, cwd=root).build() is not None
+    assert len(caplog.messages) == told
+    for message in caplog.messages:
+        assert "\n" not in message
+        for part in (str(root), f"{files} files of {round(files * size / 1e6)} MB", str(root / ".kineticignore")):
+            assert part in message
 
 
 # The layout.
