@@ -47,7 +47,7 @@ SETTINGS: Mapping[str, Setting] = {
     "local_idle_s": Setting("KINETIC_LOCAL_IDLE_S", "600", "seconds without work until the embedded cluster stops"),
     "package_root": Setting("KINETIC_PACKAGE_ROOT", "found from the script", "root of the code that is sent"),
     "bundle_limit_mb": Setting("KINETIC_BUNDLE_LIMIT_MB", "250", "largest code bundle that is sent, in MB"),
-    "debug": Setting("KINETIC_DEBUG", "off", "1: the command line shows tracebacks of its own errors"),
+    "debug": Setting("KINETIC_DEBUG", "off", "1: errors show where in kinetic they were raised"),
     "no_color": Setting("NO_COLOR", "colours", "anything: no colours on a terminal"),
     "term": Setting("TERM", "a terminal that can move its cursor", "dumb: stages are shown line by line"),
 }

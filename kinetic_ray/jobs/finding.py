@@ -14,6 +14,7 @@ from kinetic_ray.core.names import IndexEntry, check_id, id_unix_ms
 from kinetic_ray.core.quantities import parse_duration
 from kinetic_ray.core.state import JobStatus
 from kinetic_ray.errors import ConfigError, DataError, UsageError
+from kinetic_ray.frames import own_frames_hidden
 from kinetic_ray.jobs.handle import JobHandle
 from kinetic_ray.journal import JobJournal, list_entries
 from kinetic_ray.store import Store, open_store
@@ -21,6 +22,7 @@ from kinetic_ray.store import Store, open_store
 _LOG = logging.getLogger("kinetic_ray")
 
 
+@own_frames_hidden()
 def attach(
     job_id: str,
     *,
@@ -54,6 +56,7 @@ def attach(
     return handle
 
 
+@own_frames_hidden()
 def list_jobs(
     *,
     state: JobStatus | str | None = None,

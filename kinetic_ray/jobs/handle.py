@@ -16,6 +16,7 @@ from kinetic_ray.core.epochs import current_events
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, JobState, JobStatus, Progress, Reason
 from kinetic_ray.errors import JobLost, SubmissionError, UsageError
+from kinetic_ray.frames import own_frames_hidden, raise_told
 from kinetic_ray.jobs.logs import LogPump, find_log, read_log, read_tail
 from kinetic_ray.jobs.phases import JobPhase, phase_of
 from kinetic_ray.jobs.results import Ended
@@ -142,6 +143,7 @@ class JobHandle(Generic[R]):
 
     # Waiting for it.
 
+    @own_frames_hidden()
     def wait(self, timeout: float | None = None) -> JobStatus:
         """Waits until the job has ended.
 
@@ -154,6 +156,7 @@ class JobHandle(Generic[R]):
         """
         return self._ended(timeout).state.status
 
+    @own_frames_hidden()
     def result(self, timeout: float | None = None, **upstream: Unpack[ResultKwargs]) -> R:
         """Waits for the job and gives its value, as often as it is asked, in any process.
 
@@ -181,7 +184,7 @@ class JobHandle(Generic[R]):
         show = shower(upstream, LogPump(self._store, self._journal.keys))
         with interruptible(self.job_id):
             ended = self._ended(timeout, show)
-        value = self._value(ended)
+        value = self._value(ended, 0 if upstream.get("stream_logs") else None)
         if upstream.get("cleanup"):
             self.cleanup()
         return value
@@ -214,7 +217,7 @@ class JobHandle(Generic[R]):
                 ended = self._ended(None, show)
             finally:  # before anything else is written where the display stands
                 reporter.close()
-        return self._value(ended)
+        return self._value(ended, 0)
 
     def __await__(self) -> Generator[Any, None, R]:
         """Waits without blocking the event loop; cancelling the wait leaves the job alone."""
@@ -236,9 +239,9 @@ class JobHandle(Generic[R]):
             raise TimeoutError(f"{self.job_id} ({self.func_name}): {exc}") from None
         return Ended(self._journal, self.spec, state)
 
-    def _value(self, ended: Ended) -> R:
+    def _value(self, ended: Ended, shown: int | None = None) -> R:
         if not ended.succeeded:
-            raise ended.error()
+            raise_told(ended.error(shown))
         return cast(R, ended.value())
 
     # Its words.
@@ -277,6 +280,7 @@ class JobHandle(Generic[R]):
 
     # Doing something to it.
 
+    @own_frames_hidden()
     def cancel(self, **upstream: Unpack[CancelKwargs]) -> None:
         """Stops the job and waits until it has stopped; does nothing to one that has ended.
 

@@ -41,8 +41,12 @@ class Ended:
             return self._value_of(0)
         return [self._value_of(rank.rank) for rank in sorted(self.state.ranks, key=lambda each: each.rank)]
 
-    def error(self) -> BaseException:
-        """Why there is no value: the user's own exception if it can be rebuilt, else one of ours."""
+    def error(self, shown: int | None = None) -> BaseException:
+        """Why there is no value: the user's own exception if it can be rebuilt, else one of ours.
+
+        Args:
+            shown: The rank whose log the user has just seen, which needs no telling again.
+        """
         rank = self.state.failed_rank
         found = None if rank is None else self._outcome(rank)
         if self.state.status is JobStatus.FAILED and found is not None:
@@ -52,7 +56,9 @@ class Ended:
                 raised.add_note(self._note(outcome))
                 return raised
         kind = _kind_of(self.state)
-        return kind(self._message(found[1] if found else None), job_id=self.spec.job_id, reason=self.state.reason)
+        return kind(
+            self._message(found[1] if found else None, shown), job_id=self.spec.job_id, reason=self.state.reason
+        )
 
     def pickled(self, rank: int = 0) -> bytes:
         """A rank's value as it is stored (cloudpickle), verified by its digest; nothing has to be importable.
@@ -114,19 +120,16 @@ class Ended:
         where = f"{self.spec.job_id}, {self._place(outcome.rank)}, phase {outcome.phase}"
         return f"\nRaised in {where}:\n{trace}\n{self._way_out(outcome.rank)}"
 
-    def _message(self, outcome: Outcome | None) -> str:
-        """What happened, where, the last lines, what to do."""
+    def _message(self, outcome: Outcome | None, shown: int | None) -> str:
+        """What happened, where, the last lines, what to do; each of it once."""
         state, rank = self.state, self.state.failed_rank
-        lines = [f"{self.spec.job_id} ({self.spec.func_name} on {self.spec.accelerator}) {_verb(state)}"]
-        if state.reason:
-            lines[0] += f": {state.reason}"
+        lines = [f"{self.spec.job_id} ({self.spec.func_name} on {self.spec.accelerator}) {_end_of(state)}"]
         if rank is not None:
             phase = outcome.phase if outcome else self._rank(rank).phase
             lines.append(f"first failing host: {self._place(rank)}" + (f", phase {phase}" if phase else ""))
-        told = outcome.message if outcome and outcome.message else ""
-        lines += [text for text in dict.fromkeys((told, state.message)) if text]
-        lines += self._words(outcome)
-        if rank is not None:
+        words = self._words(outcome)
+        lines += _told(state, outcome, bool(words)) + words
+        if rank is not None and rank != shown:
             lines += self._last_lines(outcome, rank)
         lines.append(self._way_out(rank))
         return "\n".join(lines)
@@ -144,6 +147,7 @@ class Ended:
         tail = outcome.log_tail if outcome else ""
         if not tail and (key := find_log(self.journal.store, self.journal.keys, rank)):
             tail = read_tail(self.journal.store, key, _TAIL_LINES)
+        tail = _without(tail, outcome.error.traceback if outcome and outcome.error else "")
         return [f"last log lines of rank {rank}:", _indented(tail)] if tail.strip() else []
 
     def _way_out(self, rank: int | None) -> str:
@@ -169,8 +173,29 @@ def _kind_of(state: JobState) -> type[JobError]:
     return JobTimeout if state.reason == Reason.DEADLINE_EXCEEDED else JobFailed
 
 
-def _verb(state: JobState) -> str:
-    return "was cancelled" if state.status is JobStatus.STOPPED else "failed"
+def _end_of(state: JobState) -> str:
+    """The end in a few words: a cancelled job's message is its reason."""
+    if state.status is JobStatus.STOPPED:
+        return f"was {state.message}" if state.message.startswith("cancelled") else "was cancelled"
+    return f"failed: {state.reason}" if state.reason else "failed"
+
+
+def _told(state: JobState, outcome: Outcome | None, has_words: bool) -> list[str]:
+    """The driver's text, and the rank's unless the driver's quotes it or a traceback that follows ends with it."""
+    if state.status is JobStatus.STOPPED:
+        return [state.message] if state.message and not state.message.startswith("cancelled") else []
+    told = outcome.message.strip() if outcome and outcome.message else ""
+    first, _, rest = state.message.partition("\n")
+    if told and first.endswith(told.partition("\n")[0]):
+        message, told = (rest, "") if has_words else (state.message, told.partition("\n")[2])
+        return [text for text in (message, told) if text]
+    return [text for text in ("" if has_words and state.message else told, state.message) if text]
+
+
+def _without(tail: str, trace: str) -> str:
+    """The last lines of a log without a traceback that is told anyway."""
+    tail, trace = tail.rstrip(), trace.rstrip()
+    return "" if trace and trace.endswith(tail) else tail.removesuffix(trace)
 
 
 def _indented(text: str) -> str:

@@ -22,6 +22,7 @@ from kinetic_ray.core.spec import BundleRef, Fingerprint, JobSpec
 from kinetic_ray.errors import KineticError, SubmissionError
 from kinetic_ray.jobs.handle import JobHandle
 from kinetic_ray.jobs.refusals import can_import, output_dir_of, refuse_what_cannot_work
+from kinetic_ray.jobs.watching import interruptible, not_created_on_interrupt
 from kinetic_ray.journal import JobJournal, new_env_id
 from kinetic_ray.options import Options
 from kinetic_ray.payload import Payload, pack_call
@@ -61,6 +62,14 @@ def submit(call: Call, options: Options, target: Target | None = None) -> JobHan
         SubmissionError: The job is recorded, but the backend could not start it.
     """
     target = config.resolve(backend=options.backend) if target is None else target
+    with not_created_on_interrupt(call.name):
+        backend, store, spec = _recorded(call, options, target)
+    with interruptible(spec.job_id):
+        _hand_over(backend, store, spec)
+    return JobHandle(spec.job_id, target, store=store, backend=backend)
+
+
+def _recorded(call: Call, options: Options, target: Target) -> tuple[Backend, Store, JobSpec]:
     refuse_what_cannot_work(options, target)
     options = replace(options, output_dir=output_dir_of(options, target))
     project = find_project(call.function, call.script, avoid=_places_of(target))
@@ -70,9 +79,7 @@ def submit(call: Call, options: Options, target: Target | None = None) -> JobHan
     backend = load_backend(target)
     backend.check(_need_of(options))
     store = open_store(target.store_url)
-    spec = record(store, call, options, payload, bundle)
-    _hand_over(backend, store, spec)
-    return JobHandle(spec.job_id, target, store=store, backend=backend)
+    return backend, store, record(store, call, options, payload, bundle)
 
 
 def record(store: Store, call: Call, options: Options, payload: Payload, bundle: Bundle | None) -> JobSpec:

@@ -146,6 +146,16 @@ def interruptible(job_id: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def not_created_on_interrupt(func_name: str) -> Iterator[None]:
+    """Ctrl-C before a job is recorded: says that there is none."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.stderr.write(f"\n{func_name}: interrupted before its job was recorded; nothing was created\n")
+        raise
+
+
 def until_ended(watch: Watch, timeout: float | None = None, show: Callable[[JobState], None] | None = None) -> JobState:
     """Looks until the job has ended.
 

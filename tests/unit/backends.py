@@ -40,3 +40,17 @@ class BrokenBackend(RefusingBackend):
 
     def submit(self, store_url: str, job_id: str) -> None:
         raise ConfigError("the head is dead")
+
+
+class InterruptedCheck(RefusingBackend):
+    """Ctrl-C comes while it looks whether the job fits."""
+
+    def check(self, need: Need) -> None:
+        raise KeyboardInterrupt
+
+
+class InterruptedSubmit(BrokenBackend):
+    """Ctrl-C comes while the job is handed over."""
+
+    def submit(self, store_url: str, job_id: str) -> None:
+        raise KeyboardInterrupt

@@ -3,6 +3,7 @@
 import copy
 import functools
 import pickle
+import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -331,6 +332,41 @@ def test_a_job_that_cannot_be_started_is_recorded_and_says_how_to_go_on(store: S
     assert entry.job_id in str(e.value)
     assert JobJournal(store, entry.job_id).spec().func_name == "double"
     assert kinetic.attach(entry.job_id).result() == 2  # under a backend that works
+
+
+@pytest.mark.parametrize("how", ["__call__", "run_async"])
+@pytest.mark.parametrize(("backend", "made"), [("InterruptedCheck", False), ("InterruptedSubmit", True)])
+def test_ctrl_c_before_the_waiting_says_what_there_is(
+    store: Store, capsys: pytest.CaptureFixture[str], how: str, backend: str, made: bool
+) -> None:
+    function = kinetic.run(accelerator="cpu", backend=f"tests.unit.backends:{backend}")(double)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        getattr(function, how)(1)
+    assert [entry.path.name for entry in caught.traceback] == ["test_api.py"]
+    told = capsys.readouterr().err.strip().splitlines()
+    ids = [entry.job_id for entry in list_entries(store)]
+    assert len(ids) == made
+    if made:
+        ways = zip(["result", "logs", "cancel"], told[1:], strict=True)
+        assert all(f"kinetic jobs {command} {ids[0]}" in line for command, line in ways)
+    else:
+        assert told == ["double: interrupted before its job was recorded; nothing was created"]
+
+
+def test_what_cannot_be_sent_is_said_without_the_picklers_own_traceback(store: Store) -> None:
+    with pytest.raises(kinetic.PayloadError) as caught:
+        kinetic.remote(locked()).run_async()
+    text = "".join(traceback.format_exception(caught.value))
+    assert "direct cause" not in text
+    assert "kinetic_ray/" not in text
+
+
+@pytest.mark.parametrize("bad", [{"acelerator": "cpu"}, {"accelerator": "tpu-v6e-17"}, {"timeout": "soon"}])
+def test_a_refused_option_points_to_the_decorators_line(bad: dict[str, Any]) -> None:
+    for refused in (kinetic.run, kinetic.remote, kinetic.remote(double).options):
+        with pytest.raises(kinetic.UsageError) as caught:
+            refused(**bad)  # type: ignore[operator]
+        assert [entry.path.name for entry in caught.traceback] == ["test_api.py"]
 
 
 # Travelling.

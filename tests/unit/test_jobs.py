@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +26,9 @@ from kinetic_ray.config import Target
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.state import Event, EventKind, JobState, JobStatus, Reason
 from kinetic_ray.errors import StoreError
+from kinetic_ray.frames import own_frames_hidden
 from kinetic_ray.jobs import JobHandle
+from kinetic_ray.jobs.results import Ended
 from kinetic_ray.jobs.watching import Watch
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.store import Store, open_store
@@ -150,6 +153,80 @@ def test_what_cannot_or_must_not_be_raised_here_comes_in_words(recorder: Recorde
     assert isinstance(pickle.loads(pickle.dumps(caught.value)), kinetic.JobFailed)
 
 
+def test_nothing_is_told_twice(recorder: Recorder) -> None:
+    trace = "Traceback (remote)\nSystemExit: 3"
+    journal = recorder.failed(error=SystemExit(3), logs={2: f"step 1\n{trace}\n".encode()})  # type: ignore[arg-type]
+    ended = Ended(journal, journal.spec(), journal.state())
+    text = str(ended.error())
+    assert text.count("SystemExit: 3") == text.count("Traceback") == text.count("step 1") == 1
+    assert "step 1" not in str(ended.error(shown=2))
+    assert "Traceback" in str(ended.error(shown=2))
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("cancelled", "was cancelled\n"),
+        ("cancelled before it started", "was cancelled before it started\n"),
+        ("stopped with `ray job stop`", "was cancelled\nstopped with `ray job stop`\n"),
+    ],
+)
+def test_a_cancelled_job_says_so_once(recorder: Recorder, message: str, told: str) -> None:
+    reason = str(Reason.CANCELLED)
+    journal = recorder.ended(recorder.running(), JobStatus.STOPPED, reason=reason, message=message)
+    text = str(handle(journal).exception())
+    assert told in text
+    assert text.lower().count("cancelled") == 1
+
+
+def _frames(error: BaseException) -> set[str]:
+    return {Path(frame.filename).name for frame in traceback.extract_tb(error.__traceback__)}
+
+
+@pytest.mark.parametrize("call", ["result", "wait"])
+def test_errors_that_are_meant_begin_at_the_users_line(recorder: Recorder, call: str) -> None:
+    job = handle(recorder.running())
+    with pytest.raises(TimeoutError) as caught:
+        getattr(job, call)(timeout=0)
+    assert _frames(caught.value) == {"test_jobs.py"}
+
+
+@pytest.mark.parametrize("error", [KeyError("row 7"), SystemExit(3)])
+def test_errors_from_the_host_begin_at_the_users_line(recorder: Recorder, error: Exception) -> None:
+    with pytest.raises((KeyError, kinetic.JobFailed)) as caught:
+        handle(recorder.failed(error=error)).result()
+    assert _frames(caught.value) == {"test_jobs.py"}
+    with pytest.raises(kinetic.UsageError) as refused:
+        kinetic.attach("nonsense")
+    assert _frames(refused.value) == {"test_jobs.py"}
+
+
+def test_what_a_meant_error_came_from_is_kept_but_not_printed(recorder: Recorder) -> None:
+    with pytest.raises(kinetic.PayloadError) as caught:
+        handle(recorder.succeeded(value=Unloadable())).result()
+    assert "direct cause" not in "".join(traceback.format_exception(caught.value))
+    assert isinstance(caught.value.__context__, ImportError)
+
+
+def test_debug_shows_where_in_kinetic(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETIC_DEBUG", "1")
+    with pytest.raises(kinetic.PayloadError) as caught:
+        handle(recorder.succeeded(value=Unloadable())).result()
+    assert {"handle.py", "results.py"} <= _frames(caught.value)
+    assert isinstance(caught.value.__cause__, ImportError)
+
+
+def test_a_fault_of_ours_keeps_its_frames() -> None:
+    @own_frames_hidden()
+    def faulty() -> None:
+        raise AttributeError("a bug")
+
+    with pytest.raises(AttributeError) as caught:
+        faulty()
+    names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert "faulty" in names
+
+
 def test_an_altered_exception_is_not_loaded(recorder: Recorder, store: Store) -> None:
     journal = recorder.failed()
     store.put(journal.keys.error(1, 1, 2), b"cos\nsystem\n(S'true'\ntR.")
@@ -178,8 +255,15 @@ def test_ends_without_an_exception(
     )
     with pytest.raises(kind) as caught:
         handle(journal).result()
-    for text in (journal.job_id, told, str(reason), "exit code -9", "rank 1 (tpu-v6e-16-0, worker 1)", "last words of"):
-        assert text in str(caught.value)
+    for text in (
+        journal.job_id,
+        told,
+        str(reason).lower(),
+        "exit code -9",
+        "rank 1 (tpu-v6e-16-0, worker 1)",
+        "last words of",
+    ):
+        assert text.lower() in str(caught.value).lower()
 
 
 def test_an_end_that_no_rank_caused(recorder: Recorder) -> None:
@@ -569,6 +653,10 @@ def test_follow_shows_stages_and_the_whole_log(recorder: Recorder) -> None:
     assert (told.data, told.closed, told.states[-1].status) == (b"all of it\n", 1, JobStatus.SUCCEEDED)
 
 
+def interrupt(_status: JobStatus) -> None:
+    raise KeyboardInterrupt
+
+
 class Interrupted(Told):
     def show(self, state: JobState) -> None:
         raise KeyboardInterrupt
@@ -579,6 +667,9 @@ def test_ctrl_c_leaves_the_job_and_says_how_to_go_on(recorder: Recorder, capsys:
     told = Interrupted()
     with pytest.raises(KeyboardInterrupt):
         handle(journal).follow(told)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        handle(journal).result(on_status_change=interrupt)
+    assert _frames(caught.value) == {"test_jobs.py"}
     err = capsys.readouterr().err
     for command in ("result", "logs", "cancel"):
         assert f"kinetic jobs {command} {journal.job_id}" in err
@@ -607,7 +698,8 @@ def test_a_real_sigint_in_another_process(tmp_path: Path) -> None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 client.wait(1)
         _, err = client.communicate()
-    assert "KeyboardInterrupt" in err
+    assert err.rstrip().endswith("KeyboardInterrupt")
+    assert "kinetic_ray" not in err.replace("kinetic_ray as", "")
     assert journal.state().status is JobStatus.RUNNING
 
 
