@@ -96,15 +96,12 @@ def test_a_job_in_a_job_does_not_inherit_its_outputs(environ: dict[str, str], ex
     assert config.output_dir(environ) == expected
 
 
-def test_a_call_inside_a_job_has_outputs_of_its_own(
-    place: Path, monkeypatch: pytest.MonkeyPatch, kinetic_home: Path
-) -> None:
+def test_a_call_inside_a_job_has_outputs_of_its_own(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For when jobs may start jobs: a child's KINETIC_OUTPUT_DIR is its own place, no setting."""
     monkeypatch.setenv("KINETIC_OUTPUT_DIR", str(place / "parents"))
     monkeypatch.setenv("KINETIC_JOB_ID", "job-0000000000e008000000000000")
-    function = kinetic.remote(backend=THREADS)(sorted)
-    inner, given = function.run_async([1]), function.options(output_dir="mine").run_async([1])
-    assert (inner.result(), inner.spec.output_dir) == ([1], None)
-    assert (given.result(), given.spec.output_dir) == ([1], str(place / "mine"))
+    assert output_dir_of(check_options({}), LOCAL) is None
+    assert output_dir_of(check_options({"output_dir": "mine"}), LOCAL) == str(place / "mine")
 
 
 # What is not installed.
