@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec
 from kinetic_ray import config
 from kinetic_ray.errors import UsageError
 from kinetic_ray.frames import own_frames_hidden, raise_told
-from kinetic_ray.options import OptionKwargs, check_options, copy_given
+from kinetic_ray.options import OptionKwargs, check_options, copy_given, shown_signature
 
 if TYPE_CHECKING:
     from kinetic_ray.jobs import JobHandle
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
+F = TypeVar("F", bound=Callable[..., Any])
 Rest = ParamSpec("Rest")
 
 #: What a decorator without `accelerator=` takes; upstream's for `run`.
@@ -167,12 +168,21 @@ class RemoteFunction(Generic[P, R]):
         return self
 
 
+def _shows_options(accelerator: str) -> Callable[[F], F]:
+    def mark(decorator: F) -> F:
+        vars(decorator)["__signature__"] = shown_signature(accelerator)
+        return decorator
+
+    return mark
+
+
 @overload
 def run(function: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 @overload
 def run(
     accelerator: str | None = None, /, **options: Unpack[OptionKwargs]
 ) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
+@_shows_options(RUN_DEFAULT)
 @own_frames_hidden()
 def run(function: Any = None, /, **options: Any) -> Any:
     """Makes a function run as a job when it is called: the call blocks, streams logs and returns the value.
@@ -181,7 +191,17 @@ def run(function: Any = None, /, **options: Any) -> Any:
 
     Args:
         function: The function; or the accelerator, as upstream's first argument.
-        **options: `accelerator` ("tpu-v5e-1"), `num_slices`, `timeout` and so on: see :class:`OptionKwargs`.
+        **options: None stands for "not given". docs/reference.md says more.
+            accelerator: "tpu-v6e-16", "cpu", ... ("tpu-v5e-1").
+            num_slices, hosts, chips_per_host: The gang's shape, where the accelerator's name leaves it open.
+            gather: "leader": the value is rank 0's; "all": the list of all ranks'.
+            runtime: "auto", "jax" or "plain".
+            timeout, capacity_timeout: The longest time running and in the queue: seconds, or text such as "12h".
+            resources: Of a host of a cpu gang: {"cpu": 2, "memory": "8GiB"}.
+            env_vars, capture_env_vars: Variables for the job: a mapping; names to copy from here.
+            output_dir: Where files in `context().output_dir` are kept.
+            name, tags: For people, and to find it again.
+            image, container_image, local_ignore_image, backend: Where and in what to run it.
 
     Raises:
         UsageError: An unknown option, or a value that can't be right.
@@ -203,6 +223,7 @@ def remote(function: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 def remote(
     accelerator: str | None = None, /, **options: Unpack[OptionKwargs]
 ) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
+@_shows_options(REMOTE_DEFAULT)
 @own_frames_hidden()
 def remote(function: Any = None, /, **options: Any) -> Any:
     """Makes a function one that can run as a job, by `.run` or `.run_async`; calling it directly is an error.
@@ -211,7 +232,7 @@ def remote(function: Any = None, /, **options: Any) -> Any:
 
     Args:
         function: The function; or the accelerator.
-        **options: `accelerator` ("cpu"), `num_slices`, `timeout` and so on: see :class:`OptionKwargs`.
+        **options: As for :func:`run`, but `accelerator` is "cpu" where none is given.
 
     Raises:
         UsageError: An unknown option, or a value that can't be right.

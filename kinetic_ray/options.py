@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any, TypedDict
 
@@ -108,6 +109,23 @@ def check_options(given: Mapping[str, Any]) -> Options:
         typed |= OPTIONS[name](name, value)
     _check_resources(accelerator, typed)
     return Options(accelerator, **typed)
+
+
+def shown_signature(accelerator: str) -> inspect.Signature:
+    """What `help()` and editors show of a decorator that takes the options by keyword.
+
+    Args:
+        accelerator: The decorator's own default.
+    """
+    defaults = {each.name: each.default for each in fields(Options) if each.default is not MISSING}
+    defaults |= {"accelerator": accelerator, "name": None}
+    kind = inspect.Parameter.KEYWORD_ONLY
+    options = [
+        inspect.Parameter(name, kind, default=defaults.get(name), annotation=getattr(hint, "__forward_arg__", hint))
+        for name, hint in OptionKwargs.__annotations__.items()
+    ]
+    function = inspect.Parameter("function", inspect.Parameter.POSITIONAL_ONLY, default=None)
+    return inspect.Signature([function, *options])
 
 
 def copy_given(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,7 +306,7 @@ LATER: Mapping[str, tuple[Any, ...]] = {
 
 def _refuse_unknown(name: str) -> None:
     if name not in OPTIONS and name not in LATER:
-        near = get_close_matches(name, [*OPTIONS, *LATER], n=1)
+        near = get_close_matches(name, OPTIONS, n=1)  # none that would be refused as well
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(OPTIONS))}"
         raise UsageError(f"unknown option {name!r}; {hint}")
 

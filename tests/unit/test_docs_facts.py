@@ -1,13 +1,17 @@
 """Tables in the docs say what the code says."""
 
+import inspect
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+import kinetic_ray as kinetic
 from kinetic_ray.config import SETTINGS
 from kinetic_ray.core.names import IndexEntry, JobKeys
 from kinetic_ray.core.state import Reason
+from kinetic_ray.options import LATER, OptionKwargs
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -75,3 +79,47 @@ def _set_on_ranks() -> set[str]:
 def test_the_variables_of_a_rank_are_told() -> None:
     block = (DOCS / "your-code.md").read_text().partition("## Inside a job")[2].partition("\n## ")[0]
     assert set(re.findall(r"KINETIC_[A-Z_]+", block)) == _set_on_ranks()
+
+
+def _reference(heading: str) -> str:
+    page = (DOCS / "reference.md").read_text()
+    return page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
+def _rows(heading: str) -> set[str]:
+    """The names in the first cells of a section's table, without what follows them in brackets."""
+    cells = [line.split("|")[1] for line in _reference(heading).splitlines() if line.startswith("| `")]
+    return {name for cell in cells for name in re.findall(r"`(\w+)[^`]*`", cell)}
+
+
+def _public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_reference_names_every_option_and_no_other() -> None:
+    later = _reference("Options").partition("Not available yet, refused")[2]
+    assert _rows("Options") == set(OptionKwargs.__annotations__)
+    assert set(re.findall(r"`(\w+)`", later)) == set(LATER)
+
+
+def test_reference_names_every_member_and_no_other() -> None:
+    assert _rows("JobHandle") == _public(kinetic.JobHandle) | {"job_id"}
+    assert _rows("RemoteFunction") == _public(kinetic.RemoteFunction) | {"calls_run", "f"}
+    assert _rows("In a job") == {each.name for each in fields(kinetic.Context)}
+
+
+def test_reference_names_the_parameters_that_there_are() -> None:
+    text = (DOCS / "reference.md").read_text()
+    for function in (kinetic.JobHandle.logs, kinetic.JobHandle.tail, kinetic.JobHandle.result, kinetic.JobHandle.wait):
+        [written] = re.findall(rf"^\| `{function.__name__}\(([^)]*)\)`", text, re.MULTILINE)
+        assert set(re.findall(r"(\w+)=?", written.replace("None", ""))) - {"False", "0", "100"} <= {
+            *inspect.signature(function).parameters
+        }
+    for public in (kinetic.attach, kinetic.list_jobs, kinetic.report):
+        [written] = re.findall(rf"`kinetic\.{public.__name__}\(([^)]+)\)`", text)
+        assert set(re.findall(r"(\w+)(?:=|,|$)", written)) - {"None"} <= {*inspect.signature(public).parameters}
+
+
+def test_reference_points_to_every_public_name() -> None:
+    text = (DOCS / "reference.md").read_text()
+    assert [name for name in kinetic.__all__ if not name.startswith("_") and name not in text] == []

@@ -118,7 +118,7 @@ def test_what_type_checkers_know_is_what_there_is() -> None:
         ({"accelerater": "cpu"}, "unknown option 'accelerater'; did you mean 'accelerator'?"),
         ({"timout": 3}, "did you mean 'timeout'?"),
         ({"zzz": "red"}, "there are: accelerator, backend"),
-        ({"max_restart": 3}, "did you mean 'max_restarts'?"),
+        ({"max_restart": 3}, "there are: accelerator, backend"),
         ({"accelerator": "tpu-v6e-17"}, "tpu-v6e-16"),
         ({"accelerator": "tpu-v6e-16", "hosts": 3}, "contradicts"),
         ({"accelerator": 8}, "accelerator=8"),
@@ -164,6 +164,17 @@ NOT_YET = {
     "zone": "z",
     "cluster": "c", "namespace": "n", "spot": True, "base_image_repo": "r",
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted([*OPTIONS, *LATER]))
+def test_only_what_works_is_suggested(name: str) -> None:
+    for typo in (name + "x", name[:-1], name[1:]):
+        if typo in OPTIONS or typo in LATER:
+            continue
+        with pytest.raises(UsageError) as caught:
+            checked(**{typo: NOT_YET.get(name)})
+        suggested = re.findall(r"did you mean '(\w+)'", str(caught.value))
+        assert set(suggested) <= set(OPTIONS)
 
 
 @pytest.mark.parametrize("name", sorted(LATER))

@@ -3,6 +3,8 @@
 import doctest
 import importlib
 import inspect
+import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import kinetic_ray as kinetic
+from kinetic_ray.options import OPTIONS
 
 CLIENT = [
     "api", "bundle.archive", "bundle.origins", "config", "core.env_vars", "core.quantities",
@@ -28,6 +31,23 @@ def test_public_names_are_sorted_and_nothing_else_is_promised() -> None:
     assert kinetic.__all__ == sorted(set(kinetic.__all__))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = kinetic.nothing
+
+
+def test_only_public_names_are_listed() -> None:
+    assert dir(kinetic) == kinetic.__all__
+
+
+@pytest.mark.parametrize(("decorator", "accelerator"), [(kinetic.run, "tpu-v5e-1"), (kinetic.remote, "cpu")])
+def test_help_shows_every_option(decorator: object, accelerator: str) -> None:
+    shown = pydoc.render_doc(decorator, renderer=pydoc.plaintext)
+    assert [name for name in OPTIONS if not re.search(rf"\b{name}\b: ", shown)] == []
+    assert f"accelerator: 'str' = '{accelerator}'" in shown
+    assert "timeout: 'float | str | None' = None" in shown
+
+
+def test_run_explains_every_option() -> None:
+    told = inspect.getdoc(kinetic.run) or ""
+    assert [name for name in OPTIONS if not re.search(rf"\b{name}\b", told)] == []
 
 
 def test_star_import_gives_exactly_them() -> None:
