@@ -10,6 +10,7 @@ from typing import TextIO
 
 from kinetic_ray import config
 from kinetic_ray.core.state import JobState, JobStatus, Stage
+from kinetic_ray.ui.noise import Quieted
 from kinetic_ray.ui.region import Region
 from kinetic_ray.ui.stages import STAGES, Pace, ending, stage_of, waits_for
 from kinetic_ray.ui.text import LogWriter, encodable, format_duration, sanitize
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 _REDRAW = 0.1  # seconds between two drawings
+_SHORT_WAIT = 2.0  # seconds in a stage during which what it waits for changes too fast to be told
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,19 @@ def open_reporter(
 
 
 class PlainReporter:
-    """One line on a stream for every stage, warning and end."""
+    """One line on a stream for every stage, warning and end; what a long stage waits for gets lines of its own."""
 
-    def __init__(self, subject: Subject, writer: LogWriter, err: TextIO) -> None:
+    def __init__(
+        self, subject: Subject, writer: LogWriter, err: TextIO, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._subject = subject
         self._writer = writer
         self._err = err
+        self._clock = clock
+        self._quieted = Quieted()
+        self._head = f"{subject.job_id} {subject.func_name}"  # the long id on the first line only
+        self._stage: Stage | None = None
+        self._entered = 0.0
         self._told = ""
         self._warnings = 0
         self._last = JobState()
@@ -74,25 +83,33 @@ class PlainReporter:
         for warning in state.warnings[self._warnings :]:
             self._say(f"warning: {warning}")
         self._warnings = len(state.warnings)
-        stage = stage_of(state)
+        if not state.is_terminal:
+            self._show_stage(state)
+
+    def _show_stage(self, state: JobState) -> None:
+        stage, is_new = stage_of(state), stage_of(state) is not self._stage
+        if is_new:
+            self._stage, self._entered = stage, self._clock()
         # The count of ready hosts goes on too fast for lines of its own, other news doesn't.
         detail = waits_for(state) if stage in (Stage.QUEUE, Stage.SLICE) else ""
         told = f"{stage}: {detail}" if detail else str(stage)
-        if not state.is_terminal and told != self._told:
+        if is_new or (told != self._told and self._clock() - self._entered >= _SHORT_WAIT):
             self._say(told)
             self._told = told
 
     def log(self, data: bytes) -> None:
-        self._writer.write(data)
+        self._writer.write(self._quieted.passed(data))
 
     def close(self) -> None:
+        self._writer.write(self._quieted.rest())
         self._writer.close()
         if self._last.is_terminal:
             self._say(ending(self._last))
 
     def _say(self, text: str) -> None:
-        line = f"kinetic: {self._subject.job_id} {self._subject.func_name}: {sanitize(text, color=False)}\n"
-        self._err.write(encodable(line, self._err))
+        line = f"kinetic: {self._head}: {sanitize(text, color=False)}\n"
+        self._head = self._subject.func_name
+        self._err.write(("\n" if self._writer.ends_inside_a_line() else "") + encodable(line, self._err))
         self._err.flush()
 
 
@@ -112,6 +129,7 @@ class LiveReporter:
         self._writer = writer
         self._screen = Region(err, color=color)
         self._clock = clock
+        self._quieted = Quieted()
         self._state = JobState()
         self._stage = Stage.QUEUE
         self._entered = self._began = clock()
@@ -133,13 +151,14 @@ class LiveReporter:
             self._draw()
 
     def log(self, data: bytes) -> None:
-        if data:
+        if shown := self._quieted.passed(data):
             self._screen.erase()
-            self._writer.write(data)
+            self._writer.write(shown)
             self._draw()
 
     def close(self) -> None:
         self._screen.erase()
+        self._writer.write(self._quieted.rest())
         self._writer.close()
         if self._state.is_terminal:
             good = self._state.status is JobStatus.SUCCEEDED

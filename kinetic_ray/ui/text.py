@@ -70,12 +70,18 @@ class LogWriter:
         self._color = color
         self._tty = out.isatty()
         self._rest = b""
+        self._inside = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     @property
     def partial(self) -> str:
         """The line that has not ended yet, where it is held back."""
         return sanitize(self._rest.decode("utf-8", "replace"), color=False)
+
+    def ends_inside_a_line(self) -> bool:
+        """Whether the last byte written was no newline; True once, since whoever asks then ends the line."""
+        inside, self._inside = self._inside, False
+        return inside
 
     def write(self, data: bytes) -> None:
         if not self._tty and not self._prefix:
@@ -106,6 +112,7 @@ class LogWriter:
             self._raw(self._prefix.encode() + line + b"\n")
 
     def _raw(self, data: bytes) -> None:
+        self._inside = not data.endswith(b"\n") if data else self._inside
         if isinstance(self._out, io.TextIOWrapper):
             self._out.flush()
             self._out.buffer.write(data)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kinetic_ray.core.state import JobState, JobStatus, Progress, RankState, Stage
 from kinetic_ray.ui import LiveReporter, LogWriter, PlainReporter, Subject, format_duration, open_reporter, sanitize
+from kinetic_ray.ui.noise import Quieted
 from kinetic_ray.ui.stages import Pace, ending, waits_for
 from tests.screen import Screen, run_in_terminal
 
@@ -199,11 +200,10 @@ def test_without_a_terminal_every_stage_is_one_line_and_logs_are_apart() -> None
     reporter.log(b"loss [bold] 1.0\n")
     reporter.show(replace(running, status=JobStatus.SUCCEEDED, stage=Stage.ENDED, warnings=("rank 2 is silent",)))
     reporter.close()
-    head = f"kinetic: {SUBJECT.job_id} train: "
+    head = "kinetic: train: "
     assert out.getvalue() == "loss [bold] 1.0\n"
     assert err.getvalue().splitlines() == [
-        head + "queue: waiting for a driver",
-        head + "queue: no free slice",
+        f"kinetic: {SUBJECT.job_id} train: queue: waiting for a driver",
         head + "slice: starting tpu-v6e-16-0",
         head + "env",
         head + "run",
@@ -219,6 +219,78 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(1.9, ["queue: a", "run"]), (2.0, ["queue: a", "queue: c", "run"])])
+def test_what_a_stage_waits_for_is_told_again_when_it_waits_long(seconds: float, lines: list[str]) -> None:
+    err, clock = io.StringIO(), Clock()
+    reporter = PlainReporter(SUBJECT, LogWriter(io.StringIO()), err, clock=clock)
+    for message in "abc":
+        reporter.show(JobState(stage=Stage.QUEUE, message=message))
+    clock.now = seconds
+    reporter.show(JobState(stage=Stage.QUEUE, message="c"))
+    reporter.show(JobState(JobStatus.RUNNING, Stage.RUN, ranks=RANKS))
+    assert [line.partition("train: ")[2] for line in err.getvalue().splitlines()] == lines
+
+
+@pytest.mark.parametrize(
+    ("logs", "written"),
+    [
+        ([b"no newline"], "no newline\nkinetic: "),
+        ([b"a", b"\n"], "a\nkinetic: "),
+        ([b"a", b""], "a\nkinetic: "),
+        ([], "kinetic: "),
+        ([b"[Gloo] Ra"], "[Gloo] Ra\nkinetic: "),
+    ],
+)
+def test_stages_never_stand_on_the_users_line(logs: list[bytes], written: str) -> None:
+    both = io.StringIO()  # as with 2>&1
+    reporter = PlainReporter(SUBJECT, LogWriter(both), both)
+    for data in logs:
+        reporter.log(data)
+    reporter.show(JobState(JobStatus.SUCCEEDED, Stage.ENDED))
+    reporter.close()
+    assert both.getvalue().startswith(written)
+    assert "\n\n" not in both.getvalue()
+
+
+GLOO = b"[Gloo] Rank 2 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3\n"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [GLOO[:-1] + b".\n", b" " + GLOO, b"x" + GLOO, GLOO.replace(b"2", b"two"), GLOO[:-1] + b"\r\n", b"[Gloo]\n"],
+)
+def test_only_gloos_very_lines_are_left_out(other: bytes) -> None:
+    quieted = Quieted()
+    assert quieted.passed(GLOO + other + GLOO + b"end") + quieted.rest() == other + b"end"
+
+
+PIECES = st.lists(st.sampled_from([GLOO, b"loss 1.0\n", b" 10%\r", b"[Gloo] Rank \n", b"[Gloo] no\n", b"\n", b"tail"]))
+
+
+@given(PIECES, st.integers(1, 40))
+def test_what_is_left_out_does_not_depend_on_how_the_log_arrives(pieces: list[bytes], size: int) -> None:
+    log, whole, parts = b"".join(pieces), Quieted(), Quieted()
+    chunks = [log[place : place + size] for place in range(0, len(log), size)]
+    shown = b"".join(map(parts.passed, chunks)) + parts.rest()
+    assert shown == whole.passed(log) + whole.rest()
+    assert shown == b"\n".join(line for line in log.split(b"\n") if line != GLOO[:-1])
+
+
+def test_anything_else_is_shown_at_once() -> None:
+    quieted = Quieted()
+    assert [quieted.passed(bytes([byte])) for byte in b" 10%\r 20%"] == [bytes([byte]) for byte in b" 10%\r 20%"]
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_both_displays_leave_gloo_out(stream: type[io.StringIO]) -> None:
+    out = stream()
+    reporter = open_reporter(SUBJECT, out=out, err=stream())
+    reporter.log(b"one\n" + GLOO[:20])
+    reporter.log(GLOO[20:] + b"two\n")
+    reporter.close()
+    assert out.getvalue() == "one\ntwo\n"
 
 
 def test_on_a_terminal_lines_scroll_above_the_stages() -> None:
