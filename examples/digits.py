@@ -131,6 +131,7 @@ def train(learn: Digits, test: Digits, steps: int = STEPS) -> float:
     if leader:
         save(weights, losses)
         print(f"test accuracy {accuracy:.4f}", flush=True)
+        print(f"checkpoint and learning curve are in {kinetic.context().output_uri}", flush=True)
     return accuracy
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -11,10 +12,11 @@ import click
 from kinetic_ray import config
 from kinetic_ray.backends.local.paths import runtime_of
 from kinetic_ray.cli.exits import ExitCode
-from kinetic_ray.cli.findings import CHECKS, Finding, is_stale, judge_socket_path
+from kinetic_ray.cli.findings import CHECKS, Finding, home_of, is_stale, judge_socket_path
 from kinetic_ray.cli.local import ask, open_jobs
 from kinetic_ray.cli.output import json_option, print_json, print_table, say
 from kinetic_ray.errors import KineticError
+from kinetic_ray.ui.text import counted
 from kinetic_ray.version import __version__
 
 #: The longest name that a simulated host's socket has.
@@ -63,7 +65,7 @@ def judge_supervisor(sock: Path, timeout: float = 10.0) -> Finding:
     head = answer.get("head")
     if head == "failed":
         return Finding("supervisor", "fail", f"process {answer.get('pid')} runs, but its head failed", f"see {log}")
-    return Finding("supervisor", "ok", f"process {answer.get('pid')}, head {head}, {open_jobs(answer)} jobs")
+    return Finding("supervisor", "ok", f"process {answer.get('pid')}, head {head}, {counted(open_jobs(answer), 'job')}")
 
 
 def _stale(own: Path) -> Finding:
@@ -72,5 +74,15 @@ def _stale(own: Path) -> Finding:
     dead = [folder for folder in sorted(own.parent.glob(f"{prefix}-????????")) if is_stale(folder)]
     if not dead:
         return Finding("runtime folders", "ok", "none left over")
-    names = " ".join(map(str, dead))
-    return Finding("runtime folders", "warn", f"left over by clusters that were killed: {names}", f"rm -r {names}")
+    told = ", ".join(f"{folder} (of {home_of(folder) or 'an unknown home'})" for folder in dead)
+    return Finding("runtime folders", "warn", f"left over by clusters that were killed: {told}", _clearing(own, dead))
+
+
+def _clearing(own: Path, dead: list[Path]) -> str:
+    """What to do about left-over folders: a cluster clears its own home's away, so nothing is removed by hand."""
+    ways = ["the next job here clears this home's away"] if own in dead else []
+    homes = sorted({home for folder in dead if folder != own and (home := home_of(folder))})
+    ways += [
+        f"the next job with KINETIC_HOME={shlex.quote(home)} and its Python clears that one away" for home in homes
+    ]
+    return "; ".join(ways) or "leave them: whose they are can't be told"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.state import JobState, JobStatus
 from kinetic_ray.errors import KineticError, UsageError
 from kinetic_ray.jobs import JobHandle, JobPhase
@@ -84,6 +85,17 @@ def facts(look: Look, now: float) -> dict[str, Any]:
     }
 
 
+def outputs_folder(look: Look) -> str | None:
+    """Where the job's files are; None while there are none. A place that can't be listed is told as it is."""
+    handle = look.handle
+    try:
+        if not handle.outputs():
+            return None
+    except UsageError:
+        return handle.spec.output_dir
+    return handle.spec.output_dir or handle.store.uri(JobKeys(handle.job_id).outputs)
+
+
 def _progress(state: JobState) -> dict[str, Any] | None:
     """Progress as JSON can hold it: a metric that is no finite number becomes a text, as in the store."""
     if state.progress is None:
@@ -133,6 +145,7 @@ def lines(look: Look, now: float) -> list[tuple[str, str]]:
         ("submitted", f"{format_duration(now - spec.created_at)} ago" + (f" by {spec.owner}" if spec.owner else "")),
         ("ran for" if state.is_terminal else "running for", "" if ran is None else format_duration(ran)),
         ("progress", progress),
+        ("outputs", outputs_folder(look) or ""),
         *(("warning", warning) for warning in phase.warnings),
     )
     return [(label, text) for label, text in found if text]

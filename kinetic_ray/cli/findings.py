@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
+import json
 import os
 import platform
 import resource
@@ -264,6 +265,17 @@ def is_stale(folder: Path) -> bool:
         return runtime.lock.exists() and not leftovers.is_held(runtime)
     except OSError:  # another user's, or gone while we looked
         return False
+
+
+def home_of(folder: Path) -> str:
+    """The KINETIC_HOME that a cluster's runtime folder belongs to; "" where that can't be told."""
+    from kinetic_ray.backends.local.paths import Runtime
+
+    try:
+        told = json.loads(Runtime(folder).info.read_text())
+    except (OSError, ValueError):
+        return ""
+    return str(told.get("home", "")) if isinstance(told, dict) else ""
 
 
 #: The checks that need nothing of the embedded cluster, in the order of the table.

@@ -15,6 +15,7 @@ from kinetic_ray.cli.output import json_option, note, print_json, print_table, s
 from kinetic_ray.cli.select import complete_job, hold_job
 from kinetic_ray.core.state import JobStatus
 from kinetic_ray.store import open_store
+from kinetic_ray.ui.text import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -81,7 +82,7 @@ def list_command(
     if not as_json and len(found) > limit:
         note(f"{limit} of {len(found)} jobs; -n {len(found)} shows all")
     if broken:
-        raise Refusal(f"{len(broken)} jobs can't be read: {broken[0]}", ExitCode.TROUBLE)
+        raise Refusal(f"{counted(len(broken), 'job')} can't be read: {broken[0]}", ExitCode.TROUBLE)
     if not found:
         note(f"no such jobs in the store {target.store_url}")
 
@@ -111,7 +112,7 @@ def status(job: str, store: str | None, as_json: bool) -> None:
     look = facts.look_at(held.handle, held.journal)
     now = time.time()
     if as_json:
-        print_json(facts.facts(look, now))
+        print_json({**facts.facts(look, now), "outputs": facts.outputs_folder(look)})
         return
     rows = facts.lines(look, now)
     width = max(len(label) for label, _ in rows)

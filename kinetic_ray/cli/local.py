@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -60,7 +61,9 @@ def status(as_env: bool, as_json: bool) -> None:
         return
     answer = ask("status")
     if as_json:
-        print_json({"running": False} if answer is None else {"running": True, **_without_ok(answer)})
+        print_json(
+            {"running": False} if answer is None else {"running": True, **_without_ok(answer), "jobs": _open(answer)}
+        )
     elif answer is None:
         say(f"no embedded cluster runs for {config.home()}; the first job starts one")
     else:
@@ -92,8 +95,8 @@ def _print_status(answer: Mapping[str, Any]) -> None:
         "ray": answer.get("ray_address"),
         "dashboard": answer.get("dashboard_url"),
         "home": answer.get("home"),
-        "pool": answer.get("pool") or "any shape on demand",
-        "jobs": f"{open_jobs(answer)} not ended; at most {answer.get('max_drivers')} run at a time",
+        "pool": "any shape on demand" if answer.get("pool") is None else json.dumps(answer["pool"]),
+        "jobs": f"{len(_open(answer))} not ended; at most {answer.get('max_drivers')} run at a time",
     }
     for label, value in facts.items():
         if value:
@@ -103,15 +106,20 @@ def _print_status(answer: Mapping[str, Any]) -> None:
         say("")
         rows = [(each["name"], each["accelerator"], each["state"], _hosts(each["hosts"])) for each in slices]
         print_table(("slice", "accelerator", "state", "hosts"), rows, color=config.color())
-    if answer.get("jobs"):
+    if jobs := _open(answer):
         say("")
-        driven = [(job["job_id"], job["state"], job["store"]) for job in answer["jobs"]]
+        driven = [(job["job_id"], job["state"], job["store"]) for job in jobs]
         print_table(("job", "state", "store"), driven, color=config.color())
 
 
 def open_jobs(answer: Mapping[str, Any]) -> int:
     """How many jobs the supervisor still works on."""
-    return sum(job["state"] != "gone" for job in answer.get("jobs", []))
+    return len(_open(answer))
+
+
+def _open(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The jobs that have not ended; the supervisor remembers others for a while."""
+    return [job for job in answer.get("jobs", []) if job["state"] != "gone"]
 
 
 def _hosts(hosts: list[Mapping[str, Any]]) -> str:

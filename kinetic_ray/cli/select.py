@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 from kinetic_ray import config
 from kinetic_ray.cli.exits import ExitCode, Refusal
 from kinetic_ray.errors import KineticError, UsageError
+from kinetic_ray.ui.text import counted
 
 if TYPE_CHECKING:
     from kinetic_ray.backends.base import Backend
@@ -83,7 +84,9 @@ def find_job(store: Store, text: str) -> str:
         )
     if len(text) < _SHORTEST or len(fitting) > 1:
         shown = ", ".join(fitting[:3]) + (", ..." if len(fitting) > 3 else "")
-        raise UsageError(f"{text!r} stands for {len(fitting)} jobs: {shown}. Give more of the id, or its end")
+        raise UsageError(
+            f"{text!r} stands for {counted(len(fitting), 'job')}: {shown}. Give more of the id, or its end"
+        )
     return fitting[0]
 
 

@@ -55,6 +55,16 @@ def format_duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    Example:
+        >>> counted(1, "job"), counted(2, "job")
+        ('1 job', '2 jobs')
+    """
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
 class LogWriter:
     """Writes the bytes of one rank's log to a stream: untouched to a file or pipe, sanitised to a terminal.
 

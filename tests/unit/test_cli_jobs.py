@@ -108,10 +108,31 @@ def test_status_has_stable_keys(kinetic: Kinetic) -> None:
     assert list(facts) == [
         *("job_id", "status", "phase", "reason", "message", "function", "name", "tags", "accelerator", "num_slices"),
         *("attempt", "created_at", "started_at", "ended_at", "seconds", "progress", "slices", "hosts", "warnings"),
-        "owner",
+        *("owner", "outputs"),
     ]
+    assert facts["outputs"] is None
     assert (facts["status"], facts["phase"], facts["tags"]) == ("RUNNING", "run", ["a", "b"])
     assert [host["phase"] for host in facts["hosts"]] == ["call"] * 4
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_status_names_the_folder_of_the_outputs_once_there_are_any(kinetic: Kinetic, tmp_path: Path, own: bool) -> None:
+    folder = tmp_path / "runs"
+    job = kinetic.record.succeeded(**({"output_dir": str(folder)} if own else {}))
+    assert "outputs" not in kinetic("jobs", "status", job.job_id).stdout
+    if own:
+        folder.mkdir()
+        (folder / "a.txt").write_text("x")
+    else:
+        job.store.create(f"{job.keys.outputs}/a.txt", b"x")
+    told = kinetic.json("jobs", "status", job.job_id)["outputs"]
+    assert (Path(told) / "a.txt").read_text() == "x"
+    assert f"outputs  {told}" in kinetic("jobs", "status", job.job_id).stdout
+
+
+def test_outputs_that_cannot_be_listed_are_named_as_given(kinetic: Kinetic) -> None:
+    job = kinetic.record.succeeded(output_dir="gs://bucket/x")
+    assert kinetic.json("jobs", "status", job.job_id)["outputs"] == "gs://bucket/x"
 
 
 def test_status_for_people_names_every_host(kinetic: Kinetic) -> None:

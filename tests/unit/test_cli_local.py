@@ -180,6 +180,45 @@ def test_doctor_for_people_ends_with_the_ways_out(kinetic_home: Path, monkeypatc
     assert "store: name another store with KINETIC_STORE" in out
 
 
+def test_status_shows_what_has_not_ended(supervisor: Supervisor) -> None:
+    gone = {"job_id": "job-0", "state": "gone", "store": "file:///s"}
+    pool = {"tpu-v6e-16": 2, "tpu-v6e-8": 0}
+    supervisor.answers["status"] = {"ok": True, **STATUS, "jobs": [gone, *STATUS["jobs"]], "pool": pool}
+    text = run("local", "status")[1]
+    assert "job-0" not in text
+    assert "gone" not in text
+    assert json.dumps(pool) in text
+    assert json.loads(run("local", "status", "--json")[1])["jobs"] == STATUS["jobs"]
+    supervisor.answers["status"] = {"ok": True, **STATUS, "pool": {}}
+    assert "pool  {}" in run("local", "status")[1]
+
+
+def test_doctor_counts_jobs_in_words(supervisor: Supervisor) -> None:
+    assert "1 job" in run("doctor")[1]
+    assert "1 jobs" not in run("doctor")[1]
+
+
+def test_a_killed_cluster_of_another_home_is_left_to_that_home(
+    kinetic_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other home"
+    runtime = runtime_of(other)
+    runtime.prepare()
+    try:
+        lock = leftovers.take_lock(runtime, 5)
+        assert lock is not None
+        os.close(lock)
+        found = {finding.check: finding for finding in doctor.embedded()}["runtime folders"]
+        assert "an unknown home" in found.message
+        runtime.info.write_text(json.dumps({"home": str(other)}))
+        found = {finding.check: finding for finding in doctor.embedded()}["runtime folders"]
+        assert f"{runtime.root} (of {other})" in found.message
+        assert f"KINETIC_HOME='{other}'" in found.fix
+        assert "rm " not in found.fix
+    finally:
+        leftovers.remove(runtime)
+
+
 def test_a_killed_cluster_leaves_a_folder_that_doctor_names(kinetic_home: Path) -> None:
     runtime = runtime_of(kinetic_home)
     runtime.prepare()
@@ -190,7 +229,8 @@ def test_a_killed_cluster_leaves_a_folder_that_doctor_names(kinetic_home: Path) 
         assert not findings.is_stale(runtime.root)  # it is starting, and listens to nobody yet
         os.close(lock)
         found = {finding.check: finding for finding in doctor.embedded()}["runtime folders"]
-        assert (found.level, str(runtime.root) in found.fix) == ("warn", True)
+        assert (found.level, str(runtime.root) in found.message) == ("warn", True)
+        assert "the next job here" in found.fix
     finally:
         leftovers.remove(runtime)
     assert not findings.is_stale(runtime.root)

@@ -1,5 +1,7 @@
 """Which slices are used, started, stopped or refused: tables, and what must hold for any of them."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +62,8 @@ def test_pool_is_read(text: str | None, pool: dict[Kind, int] | None) -> None:
 def test_bad_pool_is_refused_by_name(text: str, says: str) -> None:
     with pytest.raises(ConfigError, match="KINETIC_LOCAL_SLICES") as caught:
         parse_pool(text)
+    assert not re.search(r"[?!.][?!.]", str(caught.value).partition(text)[2])
+    assert """Write for example '{"tpu-v6e-16": 2}'""" in str(caught.value)
     assert says in str(caught.value)
 
 

@@ -85,9 +85,9 @@ def parse_pool(text: str | None) -> dict[Kind, int] | None:
     try:
         given = json.loads(text)
     except ValueError as exc:
-        raise _bad_pool(text, str(exc)) from None
+        raise _bad_pool(text, f"it is no JSON ({exc})") from None
     if not isinstance(given, dict):
-        raise _bad_pool(text, "it is no JSON object")
+        raise _bad_pool(text, "it is no JSON object, which is written in braces")
     pool: dict[Kind, int] = {}
     for name, count in given.items():
         kind = _pool_kind(text, name)
@@ -108,7 +108,8 @@ def _pool_kind(text: str, name: str) -> Kind:
 
 
 def _bad_pool(text: str, why: str) -> ConfigError:
-    return ConfigError(f"KINETIC_LOCAL_SLICES={text!r}: {why}. Write for example '{{\"tpu-v6e-16\": 2}}'")
+    end = "" if why.endswith(("?", "!", ".")) else "."
+    return ConfigError(f"KINETIC_LOCAL_SLICES={text!r}: {why}{end} Write for example '{{\"tpu-v6e-16\": 2}}'")
 
 
 def refusal(limits: Limits, accelerator: Accelerator, count: int) -> str:
