@@ -136,7 +136,7 @@ def lines(look: Look, now: float) -> list[tuple[str, str]]:
         ("status", str(phase.status)),
         ("stage", "" if phase.status.is_terminal else phase.phase),
         ("reason", phase.reason),
-        ("message", phase.message),
+        ("message", "" if phase.message.lower() == phase.reason.lower() else phase.message),
         ("function", spec.func_name),
         ("name", spec.name),
         ("tags", ", ".join(spec.tags)),

@@ -34,7 +34,7 @@ def attach(
     """A handle of a job that some process has submitted.
 
     Args:
-        job_id: "job-…".
+        job_id: "job-…", the whole of it. "latest" and shortened ids are the command's; `list_jobs()[0]` is the newest.
         profile: A named target (later versions).
         store: The folder or URL where the job's records are; None = as configured.
         project: A cloud project (later versions).
@@ -48,12 +48,20 @@ def attach(
         >>> import kinetic_ray as kinetic
         >>> kinetic.attach("job-0000000000e008000000000000").result()  # doctest: +SKIP
     """
-    check_id(job_id, "job")
+    _check_whole_id(job_id)
     _refuse_cloud(project=project, cluster=cluster)
     target = resolve(store=store, profile=profile)
     handle: JobHandle[Any] = JobHandle(job_id, target)
     _ = handle.spec  # says that there is no such job, and where it looked
     return handle
+
+
+def _check_whole_id(job_id: str) -> None:
+    try:
+        check_id(job_id, "job")
+    except UsageError as exc:
+        told = '"latest" and shortened ids are for the command: kinetic jobs status latest'
+        raise UsageError(f"{exc}. The whole id is needed here; {told}. kinetic.list_jobs()[0] is the newest") from None
 
 
 @own_frames_hidden()

@@ -61,5 +61,5 @@ def _told(state: JobState, message: str) -> JobPhase:
 def _undriven(state: JobState, seen: Observation) -> JobPhase:
     """Nobody drives the job: whoever waits for it starts one that was never started, any other is lost for now."""
     phase = "driver lost" if state.epoch else str(Stage.SUBMITTED)
-    message = seen.message or f"no driver works on it ({seen.state})"
+    message = seen.message or "no driver works on it"
     return JobPhase(JobStatus.PENDING, phase, state.reason, message, state.attempt, state.ranks, state.warnings)

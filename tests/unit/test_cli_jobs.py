@@ -130,6 +130,12 @@ def test_status_names_the_folder_of_the_outputs_once_there_are_any(kinetic: Kine
     assert f"outputs  {told}" in kinetic("jobs", "status", job.job_id).stdout
 
 
+def test_status_of_a_cancelled_job_says_why_once(kinetic: Kinetic) -> None:
+    job = kinetic.record.ended(kinetic.record.running(), JobStatus.STOPPED, reason="Cancelled", message="cancelled")
+    assert kinetic("jobs", "status", job.job_id).stdout.lower().count("cancelled") == 1
+    assert kinetic.json("jobs", "status", job.job_id)["message"] == "cancelled"
+
+
 def test_outputs_that_cannot_be_listed_are_named_as_given(kinetic: Kinetic) -> None:
     job = kinetic.record.succeeded(output_dir="gs://bucket/x")
     assert kinetic.json("jobs", "status", job.job_id)["outputs"] == "gs://bucket/x"

@@ -813,3 +813,16 @@ def test_an_attached_handle_sees_what_the_first_one_started(configured: Recorder
     job = function.run_async([3, 1, 2])
     wait_until(lambda: kinetic.attach(job.job_id).status().is_terminal, 10, "the job to end")
     assert kinetic.attach(job.job_id).result() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("given", ["latest", "job-0", "0001", "", "grp-0000000000e008000000000000"])
+def test_attach_takes_whole_ids_and_says_how_else(recorder: Recorder, given: str) -> None:
+    recorder.succeeded()
+    with pytest.raises(kinetic.UsageError, match=r"whole id.*kinetic jobs status latest.*list_jobs\(\)\[0\]"):
+        kinetic.attach(given)
+
+
+@pytest.mark.parametrize("answer", [Liveness.DOWN, Liveness.GONE, Liveness.UNKNOWN])
+def test_a_lost_job_is_told_in_words_only(recorder: Recorder, answer: Liveness) -> None:
+    phase = handle(recorder.running(), answer).phase()
+    assert (phase.phase, phase.message) == ("driver lost", "no driver works on it")
