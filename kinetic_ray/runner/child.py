@@ -138,6 +138,8 @@ class Rank:
     def _fail(self, exc: BaseException, store: Store | None) -> int:
         """Reports a failure: in the log for people, as an outcome for the agent."""
         error = describe_error(exc)
+        with contextlib.suppress(Exception):  # what was printed before stands before; the user's stream may be closed
+            sys.stdout.flush()
         print(error.traceback, end="", file=sys.__stderr__, flush=True)
         pickled = dump_exception(exc)
         if pickled is not None and store is not None:

@@ -112,6 +112,17 @@ def test_a_process_that_just_ends_is_a_failure(gang_of: MakeGang, code: int) -> 
     assert f"exited with code {code} before the function returned" in outcome.message
 
 
+def test_what_was_printed_before_an_exception_stands_before_its_traceback(gang_of: MakeGang) -> None:
+    def says_and_fails() -> None:
+        print("no newline at its end", end="")
+        raise ValueError("x")
+
+    gang = gang_of()
+    gang.start(says_and_fails)
+    assert gang.outcome().reason == "UserError"
+    assert gang.log().startswith("no newline at its endTraceback (most recent call last)")
+
+
 def test_last_words_before_a_kill_are_in_the_log(gang_of: MakeGang) -> None:
     gang = gang_of()
     gang.start(programs.die_after_words)
