@@ -219,8 +219,8 @@ class Supervisor:
     async def _stop(self, request: Request) -> Answer:
         if (jobs := self._jobs.open_jobs()) and not request.get("force"):
             raise UsageError(
-                f"{len(jobs)} jobs have not ended ({', '.join(jobs[:5])}{', ...' if len(jobs) > 5 else ''}): "
-                "cancel them, or stop with --force, which does"
+                f"{'1 job has' if len(jobs) == 1 else f'{len(jobs)} jobs have'} not ended "
+                f"({', '.join(jobs[:5])}{', ...' if len(jobs) > 5 else ''}): cancel, or stop with --force, which does"
             )
         while self._jobs.open_jobs():  # others may come meanwhile
             await self._jobs.cancel_all("kinetic local stop --force")
