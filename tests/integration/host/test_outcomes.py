@@ -114,7 +114,7 @@ def test_a_process_that_just_ends_is_a_failure(gang_of: MakeGang, code: int) -> 
 
 def test_what_was_printed_before_an_exception_stands_before_its_traceback(gang_of: MakeGang) -> None:
     def says_and_fails() -> None:
-        print("no newline at its end", end="")
+        sys.stdout.write("no newline at its end")
         raise ValueError("x")
 
     gang = gang_of()
