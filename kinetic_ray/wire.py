@@ -161,17 +161,30 @@ def check_peer(sock: socket.socket) -> None:
     Raises:
         WireError: The other end belongs to another user.
     """
-    uid = _peer_uid(sock)
-    if uid is not None and uid != os.getuid():
-        raise WireError(f"the process at the other end belongs to user {uid}, not to {os.getuid()}")
+    found = _credentials(sock)
+    if found is not None and found[1] != os.getuid():
+        raise WireError(f"the process at the other end belongs to user {found[1]}, not to {os.getuid()}")
 
 
-def _peer_uid(sock: socket.socket) -> int | None:
+def peer_pid(sock: socket.socket) -> int:
+    """The process at the other end, which this user's own must be. Linux only.
+
+    Raises:
+        WireError: It belongs to another user, or the system doesn't tell.
+    """
+    check_peer(sock)
+    found = _credentials(sock)
+    if found is None:
+        raise WireError("this system doesn't tell which process is at the other end")
+    return found[0]
+
+
+def _credentials(sock: socket.socket) -> tuple[int, int, int] | None:
     if sys.platform != "linux":
         return None
     credentials = struct.Struct("3i")  # pid, uid, gid
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size)
-    return int(credentials.unpack(data)[1])
+    pid, uid, gid = credentials.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, credentials.size))
+    return pid, uid, gid
 
 
 def call(path: str | Path, message: Mapping[str, Any], timeout: float | None = 30.0) -> Message:

@@ -5,6 +5,7 @@ A plain class; the driver makes a Ray actor of it. Its methods take and give JSO
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import socket
@@ -16,12 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinetic_ray.errors import UsageError
+from kinetic_ray.errors import ConfigError, UsageError
+from kinetic_ray.runner.births import Way, ways_to_begin
 from kinetic_ray.runner.hosted import HostedRank
 from kinetic_ray.runner.link import ZygoteLink
 from kinetic_ray.runner.ports import PortKeeper
 from kinetic_ray.runner.task import RUNTIMES, HostPlan, RankTask
 from kinetic_ray.store import Store, open_store
+
+_LOG = logging.getLogger(__name__)
 
 
 class HostAgent:
@@ -140,12 +144,7 @@ class HostAgent:
     def _zygote_for(self, plan: HostPlan) -> ZygoteLink:
         if self._zygote is None or not self._zygote.alive or self._zygote.plan != plan:
             self._drop_zygote()
-            scratch = Path(tempfile.mkdtemp(prefix="kinetic-"))
-            try:
-                self._zygote = ZygoteLink(plan, scratch)
-            except BaseException:
-                shutil.rmtree(scratch, ignore_errors=True)
-                raise
+            self._zygote = _new_zygote(plan)
         return self._zygote
 
     def _drop_zygote(self) -> None:
@@ -153,6 +152,27 @@ class HostAgent:
             self._zygote.close()
             shutil.rmtree(self._zygote.scratch, ignore_errors=True)
             self._zygote = None
+
+
+def _new_zygote(plan: HostPlan) -> ZygoteLink:
+    *others, last = ways_to_begin(plan, os.environ)
+    for way in others:
+        try:
+            return _begin(plan, way)
+        except (OSError, ConfigError) as exc:
+            _LOG.warning("no zygote by way of the %s, so by %s: %s", way.name, last.name, exc)
+    return _begin(plan, last)
+
+
+def _begin(plan: HostPlan, way: Way) -> ZygoteLink:
+    """A folder for each try: a zygote that comes too late removes its own."""
+    # In the folder of a simulated cluster, whose end is also the end of what a killed host has left.
+    scratch = Path(tempfile.mkdtemp(prefix="kinetic-", dir=os.environ.get("RAY_TMPDIR")))
+    try:
+        return ZygoteLink(plan, scratch, way.begin, way.patience)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
 
 
 def _node_id() -> str:

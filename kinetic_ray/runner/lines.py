@@ -58,6 +58,10 @@ class Lines:
         taken, self._fds = self._fds[:count], self._fds[count:]
         return taken
 
+    def take_all_fds(self) -> list[int]:
+        """All of them."""
+        return self.take_fds(len(self._fds))
+
     def end_of_input(self) -> None:
         """Lets a blocked :meth:`receive` in another thread end after what has already arrived."""
         self._link.shutdown(socket.SHUT_RD)

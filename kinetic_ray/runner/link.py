@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
-import subprocess
-import sys
-import sysconfig
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,18 +16,11 @@ from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.process import kill_group_quietly, kill_quietly
 from kinetic_ray.runner.task import HostPlan
 
-_START_TIMEOUT = 300.0
+START_TIMEOUT = 300.0
 _STOP_TIMEOUT = 10.0
 
-#: Of Ray's many variables in a worker, those that user code needs to join the same cluster.
-# fmt: off
-_RAY_KEPT = frozenset((
-    "RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_TMPDIR",
-    "RAY_USAGE_STATS_ENABLED",
-))
-# fmt: on
-#: What Ray sets inside a worker for the worker's own good.
-_RAY_SET = frozenset({"OMP_NUM_THREADS", "PYTHONBREAKPOINT", "SPT_NOENV"})
+#: Has a zygote begin for a plan, with its end of a socket pair and the folder that it removes when it ends.
+Begin = Callable[[HostPlan, int, Path], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +41,18 @@ class ZygoteLink:
         forks: Whether its children are forked; else each is a new interpreter.
     """
 
-    def __init__(self, plan: HostPlan, scratch: Path) -> None:
+    def __init__(self, plan: HostPlan, scratch: Path, begin: Begin, patience: float = START_TIMEOUT) -> None:
         """Starts the zygote and waits until it has imported its runtime.
 
         Args:
             plan: What to make it for.
             scratch: A folder that the zygote removes when it ends.
+            begin: How it begins.
+            patience: Seconds until it must be ready.
 
         Raises:
-            ConfigError: The runtime can't be imported, or the interpreter ended.
+            ConfigError: The runtime can't be imported, or the interpreter ended, or it took too long.
+            OSError: It could not begin.
         """
         self.plan = plan
         self.scratch = scratch
@@ -71,9 +63,13 @@ class ZygoteLink:
         self._lock = threading.Lock()
         self._starting = threading.Lock()
         self._gone = False
-        with theirs:
-            _execute(plan, theirs.fileno(), scratch)
-        self.pid, self.forks = self._await_ready()
+        try:
+            with theirs:
+                begin(plan, theirs.fileno(), scratch)
+            self.pid, self.forks = self._await_ready(patience)
+        except BaseException:
+            self._lines.close()
+            raise
         self._listener = threading.Thread(target=self._listen, name="kinetic-zygote", daemon=True)
         self._listener.start()
 
@@ -115,17 +111,16 @@ class ZygoteLink:
             self._listener.join()
         self._lines.close()
 
-    def _await_ready(self) -> tuple[int, bool]:
-        self._socket.settimeout(_START_TIMEOUT)
+    def _await_ready(self, patience: float) -> tuple[int, bool]:
+        self._socket.settimeout(patience)
         problem = "its process ended before it was ready; the lines above tell why"
         try:
             answer = self._lines.receive()
         except TimeoutError:
-            answer, problem = None, f"it was not ready after {_START_TIMEOUT:g} s"
+            answer, problem = None, f"it was not ready after {patience:g} s"
         if answer is not None and answer["ready"]:
             self._socket.settimeout(None)
             return int(answer["pid"]), bool(answer["forks"])
-        self._lines.close()
         if answer is not None:
             problem = answer["error"]
         raise ConfigError(f"this host can't prepare the runtime {self.plan.runtime!r}: {problem}")
@@ -161,67 +156,3 @@ class ZygoteLink:
         for child in lost:
             kill_group_quietly(child.pid)
             child.ended.set_result(None)
-
-
-def _execute(plan: HostPlan, fd: int, scratch: Path) -> None:
-    """Starts the zygote's interpreter, which leaves us at once: it must be nobody's child."""
-    command = [sys.executable, "-P", "-m", "kinetic_ray.runner.zygote", str(fd), plan.runtime, str(scratch)]
-    subprocess.run(
-        command,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        pass_fds=(fd,),
-        start_new_session=True,
-        cwd="/",
-        env=zygote_env(os.environ, plan, _first_environment()),
-    )
-
-
-def zygote_env(inherited: Mapping[str, str], plan: HostPlan, at_start: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a zygote and its children: the host's, less what Ray put into its worker, plus the job's.
-
-    Args:
-        inherited: The agent's environment now.
-        plan: Whose `env_vars` win over everything but the device count.
-        at_start: The agent's environment when its process began, to tell Ray's settings from the host's.
-
-    Example:
-        >>> zygote_env({"RAY_JOB_ID": "01"}, HostPlan("jax", 4, True), {})["XLA_FLAGS"]
-        '--xla_force_host_platform_device_count=4'
-    """
-    env = {name: value for name, value in inherited.items() if _is_the_hosts(name, at_start)}
-    env.update(plan.env_vars)
-    env["PYTHONPATH"] = _with_our_folder(env.get("PYTHONPATH", ""))
-    env.setdefault("KERAS_BACKEND", "jax")
-    if plan.runtime == "jax":
-        env.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would make the fork unsafe
-    if plan.simulated:
-        env.setdefault("JAX_PLATFORMS", "cpu")
-        if plan.chips:
-            flag = f"--xla_force_host_platform_device_count={plan.chips}"
-            env["XLA_FLAGS"] = f"{env.get('XLA_FLAGS', '')} {flag}".strip()
-    elif plan.chips:
-        env.setdefault("JAX_PLATFORMS", "tpu,cpu")
-    return env
-
-
-def _is_the_hosts(name: str, at_start: Mapping[str, str]) -> bool:
-    if name in _RAY_SET:
-        return name in at_start
-    return not name.startswith("RAY_") or name in _RAY_KEPT
-
-
-def _first_environment() -> dict[str, str]:
-    source = Path("/proc/self/environ")
-    if not source.exists():
-        return dict(os.environ)
-    entries = (os.fsdecode(entry).partition("=") for entry in source.read_bytes().split(b"\0"))
-    return {name: value for name, _, value in entries if name}
-
-
-def _with_our_folder(path: str) -> str:
-    """`PYTHONPATH` by which a fresh interpreter finds this package where it isn't installed."""
-    folder = str(Path(__file__).resolve().parents[2])
-    entries = [entry for entry in path.split(os.pathsep) if entry]
-    known = folder in entries or folder in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
-    return path if known else os.pathsep.join([folder, *entries])

@@ -30,6 +30,27 @@ def adopt_orphans() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
+def take_after(pid: int) -> None:
+    """Gives this process what it would have inherited from another one of its user. Linux only.
+
+    Niceness and the kernel's eagerness to kill for memory only ever rise, which needs no privilege.
+
+    Raises:
+        OSError: The other process has ended.
+        ValueError: Its limits are above this one's.
+    """
+    import resource  # Windows has none
+
+    for limit in {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}:
+        resource.setrlimit(limit, resource.prlimit(pid, limit))
+    niceness = os.getpriority(os.PRIO_PROCESS, pid)
+    if niceness > os.getpriority(os.PRIO_PROCESS, 0):
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    score, own = Path(f"/proc/{pid}/oom_score_adj"), Path("/proc/self/oom_score_adj")
+    if int(score.read_text()) > int(own.read_text()):
+        own.write_text(score.read_text())
+
+
 def thread_count() -> int:
     """Threads of this process as the kernel counts them; Python sees only its own."""
     tasks = Path("/proc/self/task")

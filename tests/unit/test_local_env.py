@@ -72,7 +72,7 @@ def test_children_find_this_package_first_and_by_whole_paths(shell: pytest.Monke
 
 def test_a_host_says_what_a_host_of_gke_says(shell: pytest.MonkeyPatch) -> None:
     shell.setenv("PATH", "/bin")
-    made = env.host_environment(parse_accelerator("tpu-v5e-16"), "tpu-v5e-16-1", 3)
+    made = env.host_environment(parse_accelerator("tpu-v5e-16"), "tpu-v5e-16-1", 3, RUNTIME / "nursery")
     made.pop("PYTEST_CURRENT_TEST")
     assert made == {
         "PATH": "/bin",
@@ -80,6 +80,7 @@ def test_a_host_says_what_a_host_of_gke_says(shell: pytest.MonkeyPatch) -> None:
         "TPU_WORKER_ID": "3",
         "TPU_ACCELERATOR_TYPE": "v5litepod-16",
         "TPU_TOPOLOGY": "4x4",
+        "KINETIC_NURSERY": str(RUNTIME / "nursery"),
     }
 
 

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.core.spec import BundleRef, Fingerprint
+from kinetic_ray.errors import ConfigError
 from kinetic_ray.runner import ports
+from kinetic_ray.runner.births import ways_to_begin, zygote_env
 from kinetic_ray.runner.lines import Lines
-from kinetic_ray.runner.link import zygote_env
+from kinetic_ray.runner.link import ZygoteLink
+from kinetic_ray.runner.nursery import unlike
 from kinetic_ray.runner.task import HostPlan, Limits, RankTask
 
 SIMULATED = HostPlan("jax", 4, True)
@@ -61,6 +64,52 @@ def test_plain_children_keep_all_threads_and_find_this_package() -> None:
     assert env["KERAS_BACKEND"] == "jax"
     assert env["PYTHONPATH"].split(os.pathsep)[-1] == "/mine"
     assert any((Path(entry) / "kinetic_ray").is_dir() for entry in env["PYTHONPATH"].split(os.pathsep))
+
+
+@pytest.mark.parametrize(
+    ("plan", "served", "ways"),
+    [
+        (SIMULATED, True, ["nursery", "exec"]),
+        (HostPlan("jax", 0, True), True, ["nursery", "exec"]),
+        (SIMULATED, False, ["exec"]),
+        (HostPlan("jax", 4, True, {"A": "b"}), True, ["exec"]),
+        (HostPlan("jax", 4, False), True, ["exec"]),
+        (HostPlan("plain", 4, True), True, ["exec"]),
+    ],
+)
+def test_only_where_it_makes_no_difference_the_nursery_is_asked(
+    plan: HostPlan, served: bool, ways: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "nursery"
+    if served:
+        path.touch()
+    assert [way.name for way in ways_to_begin(plan, {"KINETIC_NURSERY": str(path)})] == ways
+    assert [way.name for way in ways_to_begin(plan, {})] == ["exec"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ({}, []),
+        ({"XLA_FLAGS": "--x", "TPU_NAME": "s-0", "RAY_ADDRESS": "a:1", "KINETIC_RAY_ADDRESS": "a:1"}, []),
+        ({"JAX_ENABLE_X64": "1"}, ["JAX_ENABLE_X64"]),
+        ({"PYTHONPATH": "/other", "LD_LIBRARY_PATH": "/l"}, ["LD_LIBRARY_PATH", "PYTHONPATH"]),
+        ({"TPU_LIBRARY_PATH": "/libtpu.so"}, ["TPU_LIBRARY_PATH"]),
+    ],
+)
+def test_what_an_import_may_have_read_must_be_equal(asked: dict[str, str], names: list[str]) -> None:
+    own = {"PYTHONPATH": "/p", "JAX_PLATFORMS": "cpu", "KINETIC_HOME": "/k"}
+    assert unlike({**own, **asked}, own) == names
+    assert unlike({"PYTHONPATH": "/p"}, own) == ["JAX_PLATFORMS"]
+
+
+def test_a_zygote_that_says_nothing_is_not_waited_for(tmp_path: Path) -> None:
+    held: list[int] = []
+    with pytest.raises(ConfigError, match=r"not ready after 0\.1 s"):
+        ZygoteLink(SIMULATED, tmp_path, lambda _plan, fd, _scratch: held.append(os.dup(fd)), patience=0.1)
+    [fd] = held
+    with socket.socket(fileno=fd) as theirs:
+        assert theirs.recv(1) == b""  # should it come later, it learns that nobody waits
 
 
 def test_lines_carry_messages_and_descriptors(tmp_path: Path) -> None:

@@ -50,10 +50,11 @@ def cluster_environment(runtime: Path, token: Path, sock: Path) -> dict[str, str
     }
 
 
-def host_environment(accelerator: Accelerator, slice_name: str, worker_id: int) -> dict[str, str]:
-    """What a simulated host has on top of the cluster's: what GKE sets on a TPU host."""
+def host_environment(accelerator: Accelerator, slice_name: str, worker_id: int, nursery: Path) -> dict[str, str]:
+    """What a simulated host has on top of the cluster's: what GKE sets on a TPU host, and the nursery's socket."""
     return {
         **os.environ,
+        "KINETIC_NURSERY": str(nursery),
         "TPU_NAME": slice_name,
         "TPU_WORKER_ID": str(worker_id),
         "TPU_ACCELERATOR_TYPE": accelerator.pod_type,
@@ -63,6 +64,11 @@ def host_environment(accelerator: Accelerator, slice_name: str, worker_id: int) 
 
 def head_environment() -> dict[str, str]:
     """What the head has: the cluster's."""
+    return dict(os.environ)
+
+
+def nursery_environment() -> dict[str, str]:
+    """What the nursery has: the cluster's; what it must not have of it, it takes out itself."""
     return dict(os.environ)
 
 

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from json import loads
 from pathlib import Path
@@ -103,6 +103,11 @@ class Launcher:
             raise LaunchFailed(f"the node {plan.name} is not up after {patience:g} s: {self._last_words(plan.name)}")
         return launched, loads(line)
 
+    def start_beside(self, name: str, command: Sequence[str], environ: Mapping[str, str]) -> Launched:
+        """Starts a process that is no node; it must end with this one by itself."""
+        process = self._execute(name, command, environ)
+        return Launched(name, process, self._watch(process))
+
     async def stop(self, launched: Launched) -> None:
         """Ends a node, and waits for that."""
         await launched.stop(at_once=self.closing)
@@ -111,20 +116,25 @@ class Launcher:
         receiving, sending = os.pipe()
         plan = replace(plan, parent=os.getpid(), report_fd=sending)
         try:
-            with self._log_of(plan.name).open("ab") as log:
-                process = subprocess.Popen(
-                    plan.argv(),
-                    env=dict(environ),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=[sending],
-                    start_new_session=True,
-                )
+            return self._execute(plan.name, plan.argv(), environ, sending), receiving
         finally:
             os.close(sending)
+
+    def _execute(
+        self, name: str, command: Sequence[str], environ: Mapping[str, str], *passed: int
+    ) -> subprocess.Popen[bytes]:
+        with self._log_of(name).open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=passed,
+                start_new_session=True,
+            )
         self._running[process.pid] = process
-        return process, receiving
+        return process
 
     def _watch(self, process: subprocess.Popen[bytes]) -> asyncio.Future[int]:
         """A future for the end of a process, which the kernel tells the moment it happens."""

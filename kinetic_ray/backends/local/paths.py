@@ -57,6 +57,11 @@ class Runtime:
         return self.root / "logs"
 
     @property
+    def nursery(self) -> Path:
+        """The nursery's socket."""
+        return self.root / "nursery"
+
+    @property
     def ray(self) -> Path:
         """The head's Ray folder."""
         return self.root / "ray"

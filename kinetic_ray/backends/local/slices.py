@@ -13,6 +13,7 @@ from kinetic_ray.backends.local import env, pool
 from kinetic_ray.backends.local.head import Head, HeadReport
 from kinetic_ray.backends.local.hub import Hub
 from kinetic_ray.backends.local.launch import Launched, Launcher, LaunchFailed
+from kinetic_ray.backends.local.nursery import Nursery
 from kinetic_ray.backends.local.paths import Runtime
 from kinetic_ray.backends.local.plan import NodePlan
 from kinetic_ray.core.accelerators import Accelerator
@@ -81,6 +82,7 @@ class Slices:
     head: Head
     hub: Hub
     limits: pool.Limits
+    nursery: Nursery
     _slices: dict[str, SimulatedSlice] = field(default_factory=dict)
     _leased: frozenset[str] = frozenset()
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_STARTS_AT_ONCE))
@@ -195,6 +197,7 @@ class Slices:
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         one = SimulatedSlice(name, accelerator, hosts, ready, time.monotonic())
         self._slices[name] = one
+        self.nursery.begin()
         one.starter = self._spawn(self._start(one))
         return one
 
@@ -215,7 +218,7 @@ class Slices:
         one.ready.set_result(None)
 
     async def _start_host(self, one: SimulatedSlice, host: Host, report: HeadReport) -> None:
-        environ = env.host_environment(one.accelerator, one.name, host.worker_id)
+        environ = env.host_environment(one.accelerator, one.name, host.worker_id, self.runtime.nursery)
         plan = NodePlan(
             name=f"{one.name}.{host.worker_id}",
             temp_dir=str(self.runtime.hosts / f"{one.name}.{host.worker_id}"),

@@ -23,6 +23,7 @@ from kinetic_ray.backends.local.head import Head
 from kinetic_ray.backends.local.hub import Hub
 from kinetic_ray.backends.local.launch import Launcher
 from kinetic_ray.backends.local.need import check_need
+from kinetic_ray.backends.local.nursery import Nursery
 from kinetic_ray.backends.local.paths import Runtime, runtime_of
 from kinetic_ray.backends.local.server import Answer, Request, Server, until_closed
 from kinetic_ray.backends.local.slices import Slices
@@ -63,7 +64,8 @@ class Supervisor:
         self._hub = Hub()
         self._launcher = Launcher(runtime.node_logs)
         self._head = Head(runtime, self._launcher)
-        self._slices = Slices(runtime, self._launcher, self._head, self._hub, self._limits)
+        self._nursery = Nursery(runtime, self._launcher)
+        self._slices = Slices(runtime, self._launcher, self._head, self._hub, self._limits, self._nursery)
         self._jobs = SubmitLoop(self._head, self._hub, token, self._foresee)
         operations = {
             "hello": self._hello,
@@ -127,7 +129,7 @@ class Supervisor:
     async def _shut_down(self) -> None:
         self._server.close()
         await self._jobs.close()
-        ending = [self._slices.close()]
+        ending = [self._slices.close(), self._nursery.close()]
         if self._head.launched is not None:
             ending.append(self._launcher.stop(self._head.launched))
         await asyncio.gather(*ending)
@@ -176,6 +178,7 @@ class Supervisor:
             "uptime": round(time.monotonic() - self._started, 3),
             "head": self._head.state,
             "head_pid": self._head.launched.pid if self._head.launched else None,
+            "nursery_pid": self._nursery.pid,
             "slices": self._slices.to_list(),
             "jobs": self._jobs.to_list(),
             "stores": self._jobs.stores(),

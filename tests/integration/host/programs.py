@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+_SHOWN = ("KINETIC_", "KERAS", "MY_", "JAX_", "TPU_", "TF_", "XLA_")
+
 
 def all_reduce() -> tuple[int, float]:
     import jax
@@ -156,7 +158,7 @@ def surroundings() -> dict[str, Any]:
         "argv": sys.argv,
         "stdin": sys.stdin.read(),
         "main": sorted(name for name in vars(sys.modules["__main__"]) if not name.startswith("__")),
-        "env": {name: value for name, value in os.environ.items() if name.startswith(("KINETIC_", "KERAS", "MY_"))},
+        "env": {name: value for name, value in os.environ.items() if name.startswith(_SHOWN)},
         "rank": here.rank,
         "output_dir": str(here.output_dir),
     }
