@@ -50,11 +50,13 @@ def cluster_environment(runtime: Path, token: Path, sock: Path) -> dict[str, str
     }
 
 
-def host_environment(accelerator: Accelerator, slice_name: str, worker_id: int, nursery: Path) -> dict[str, str]:
+def host_environment(
+    accelerator: Accelerator, slice_name: str, worker_id: int, nursery: Path | None = None
+) -> dict[str, str]:
     """What a simulated host has on top of the cluster's: what GKE sets on a TPU host, and the nursery's socket."""
     return {
         **os.environ,
-        "KINETIC_NURSERY": str(nursery),
+        **({"KINETIC_NURSERY": str(nursery)} if nursery else {}),
         "TPU_NAME": slice_name,
         "TPU_WORKER_ID": str(worker_id),
         "TPU_ACCELERATOR_TYPE": accelerator.pod_type,
