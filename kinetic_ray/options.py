@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any, TypedDict
 
 from kinetic_ray.core.accelerators import Accelerator, parse_accelerator
-from kinetic_ray.core.env_vars import check_env_name
+from kinetic_ray.core.env_vars import check_env_name, check_env_value
 from kinetic_ray.core.quantities import parse_duration, parse_size
 from kinetic_ray.errors import UsageError
 
@@ -198,12 +198,13 @@ def _env_vars(name: str, value: Any) -> dict[str, Any]:
         raise UsageError(f"{name}={type(value).__name__}: expected a mapping of names to text")
     for key, text in value.items():
         check_env_name(name, key)
-        if not isinstance(text, str) or "\0" in text:
-            raise UsageError(f"{name}[{key!r}]: expected text, got {type(text).__name__}; write str(...) around it")
+        check_env_value(name, key, text)
     return {name: dict(value)}
 
 
 def _capture(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        raise UsageError(f"{name}: expected a list of names; a mapping with values goes to env_vars=")
     patterns = _texts(name, value)
     for pattern in patterns:
         check_env_name(name, pattern.removesuffix("*") or "*")
@@ -219,6 +220,9 @@ def _text(name: str, value: Any) -> dict[str, Any]:
 
 
 def _tags(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        texts = [f"{key}={text}" for key, text in value.items()]
+        raise UsageError(f"{name}={value!r}: tags are texts without values of their own; write {name}={texts!r}")
     tags = _texts(name, value)
     for tag in tags:
         _text(name, tag)

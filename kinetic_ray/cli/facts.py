@@ -26,6 +26,7 @@ class Look:
     handle: JobHandle[Any]
     state: JobState
     phase: JobPhase
+    last_heard: float | None = None  # of a job whose driver is lost
 
     @property
     def seconds(self) -> float | None:
@@ -35,16 +36,17 @@ class Look:
         return max(self.state.ended_at - self.state.started_at, 0.0)
 
     def until(self, now: float) -> float | None:
-        """Seconds of running up to now or to the end; None before the first attempt."""
+        """Seconds of running up to now, to the end, or the last news of a lost job; None before the first attempt."""
         if self.state.started_at is None or self.state.is_terminal:
             return self.seconds
-        return max(now - self.state.started_at, 0.0)
+        return max((now if self.last_heard is None else self.last_heard) - self.state.started_at, 0.0)
 
 
 def look_at(handle: JobHandle[Any], journal: JobJournal) -> Look:
     """Reads a job's records, and asks its backend where they don't say that it has ended."""
     phase = handle.phase()
-    return Look(handle, journal.state(), phase)
+    last_heard = max((event.at for event in handle.events()), default=None) if phase.is_lost else None
+    return Look(handle, journal.state(), phase, last_heard)
 
 
 def try_look(handle: JobHandle[Any], store: Store) -> Look | KineticError | None:
@@ -131,6 +133,7 @@ def lines(look: Look, now: float) -> list[tuple[str, str]]:
     """A job in (label, text) lines for people; what doesn't apply is left out."""
     spec, state, phase, ran = look.handle.spec, look.state, look.phase, look.until(now)
     progress = "" if state.progress is None else Pace().line(state.progress)
+    ran_label = "ran for" if state.is_terminal or phase.is_lost else "running for"
     found = (
         ("job", spec.job_id),
         ("status", str(phase.status)),
@@ -143,7 +146,7 @@ def lines(look: Look, now: float) -> list[tuple[str, str]]:
         ("accelerator", spec.accelerator + (f" x {spec.num_slices} slices" if spec.num_slices > 1 else "")),
         ("attempt", str(phase.attempt) if phase.attempt > 1 else ""),
         ("submitted", f"{format_duration(now - spec.created_at)} ago" + (f" by {spec.owner}" if spec.owner else "")),
-        ("ran for" if state.is_terminal else "running for", "" if ran is None else format_duration(ran)),
+        (ran_label, "" if ran is None else format_duration(ran)),
         ("progress", progress),
         ("outputs", outputs_folder(look) or ""),
         *(("warning", warning) for warning in phase.warnings),

@@ -14,12 +14,15 @@ from kinetic_ray.cli.exits import ExitCode, Refusal
 from kinetic_ray.cli.output import json_option, note, print_json, print_table, say
 from kinetic_ray.cli.select import complete_job, hold_job
 from kinetic_ray.core.state import JobStatus
+from kinetic_ray.errors import JobLost
+from kinetic_ray.jobs import JobHandle
 from kinetic_ray.store import open_store
 from kinetic_ray.ui.text import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MOST_ROWS = 50
+_LOST_WITHIN = 10.0  # seconds; a wait calls a job lost after some 2
 
 
 def _job_argument(command: F) -> F:
@@ -95,7 +98,8 @@ def _rebuild_index(target: config.Target) -> None:
     if store is None:
         return
     found = rebuild_index(store, time.time())
-    note(f"{found.jobs} jobs, {len(found.changed)} mended in the index, {found.removed} left-over entries removed")
+    entries = f"{found.removed} left-over {'entry' if found.removed == 1 else 'entries'}"
+    note(f"{counted(found.jobs, 'job')}, {len(found.changed)} mended in the index, {entries} removed")
     for why in found.unreadable:
         note(f"left as it is: {why}")
 
@@ -208,11 +212,12 @@ def cancel(job: str, store: str | None, timeout: str, as_json: bool) -> None:
 def cleanup(job: str, store: str | None, force: bool, as_json: bool) -> None:
     """Remove a job's records, its value and its logs.
 
-    An output_dir of the job's own choice stays.
+    A job that is lost, since nothing drives it any more, counts as ended. An output_dir of the job's own choice stays.
     """
     handle = hold_job(job, store).handle
-    before = handle.status()
-    if not before.is_terminal and not force:
+    phase = handle.phase()
+    before = phase.status
+    if not before.is_terminal and not force and not (phase.is_lost and _stays_lost(handle)):
         message = f"{handle.job_id} is {before}: wait for it, or cancel it with --force"
         raise Refusal(message, ExitCode.NO, job_id=handle.job_id, status=str(before))
     handle.cleanup()
@@ -220,3 +225,14 @@ def cleanup(job: str, store: str | None, force: bool, as_json: bool) -> None:
         print_json({"job_id": handle.job_id, "status": str(JobStatus.NOT_FOUND), "was": str(before)})
     else:
         say(f"{handle.job_id} removed")
+
+
+def _stays_lost(handle: JobHandle[Any]) -> bool:
+    """Looks again as whoever waits does: a supervisor that was just started may not have found the driver yet."""
+    try:
+        handle.wait(_LOST_WITHIN)
+    except JobLost:
+        return True
+    except TimeoutError:
+        return False
+    return True  # it has ended meanwhile

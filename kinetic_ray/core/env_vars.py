@@ -16,6 +16,10 @@ NOT_BY_WILDCARD = frozenset((
     "KUBERNETES_SERVICE_HOST", "KERAS_BACKEND",
 ))
 # fmt: on
+_NOT_IN_NAMES = frozenset("=\0\n\r")
+#: Bytes of "NAME=value" and its end that Linux lets a process have (MAX_ARG_STRLEN), and of all of a job's variables:
+#: arguments and environment share 2 MiB, and the host has variables of its own.
+_LONGEST, _MOST = 128 * 1024, 1536 * 1024
 
 
 def capture(patterns: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -49,9 +53,45 @@ def check_env_name(option: str, key: object) -> None:
     Raises:
         UsageError: Names the option and the way out.
     """
-    if not isinstance(key, str) or not key or "=" in key or "\0" in key:
+    if not isinstance(key, str) or not key or not _NOT_IN_NAMES.isdisjoint(key):
         raise UsageError(f"{option}: {key!r} can't be the name of an environment variable")
     if key.startswith(RESERVED_PREFIX):
         raise UsageError(
             f"{option}: {key!r}: names that start with {RESERVED_PREFIX} are set by kinetic_ray on every host"
+        )
+
+
+def check_env_value(option: str, key: str, value: object) -> None:
+    """Refuses what can't be a variable's value.
+
+    Raises:
+        UsageError: Names the option, the variable and the way out.
+    """
+    if not isinstance(value, str):
+        raise UsageError(f"{option}[{key!r}]: expected text, got {type(value).__name__}; write str(...) around it")
+    if "\0" in value:
+        raise UsageError(
+            f"{option}[{key!r}]: a NUL character stands at index {value.index(chr(0))}, which no environment variable "
+            "can hold; encode the value, e.g. as base64"
+        )
+
+
+def check_env_size(environment: Mapping[str, str]) -> None:
+    """Refuses variables that no process could be started with.
+
+    Raises:
+        UsageError: Names the longest variable, its length and the way out.
+    """
+    sizes = {name: len(f"{name}={value}".encode(errors="surrogatepass")) + 1 for name, value in environment.items()}
+    longest = max(sizes, key=lambda name: sizes[name], default="")
+    way_out = "pass what is large as an argument of the function, or in a file"
+    if longest and sizes[longest] > _LONGEST:
+        raise UsageError(
+            f"environment variable {longest!r}: {sizes[longest]} bytes with its name, Linux allows {_LONGEST}; "
+            f"{way_out}"
+        )
+    if (total := sum(sizes.values())) > _MOST:
+        raise UsageError(
+            f"the job's {len(sizes)} environment variables have {total} bytes, {_MOST} are allowed; the longest is "
+            f"{longest!r} with {sizes[longest]}; {way_out}"
         )

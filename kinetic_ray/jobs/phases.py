@@ -9,6 +9,8 @@ from kinetic_ray.core.state import JobState, JobStatus, RankState, Stage
 from kinetic_ray.errors import KineticError
 from kinetic_ray.journal import JobJournal
 
+_LOST = "driver lost"
+
 
 @dataclass(frozen=True, slots=True)
 class JobPhase:
@@ -31,6 +33,11 @@ class JobPhase:
     attempt: int = 0
     hosts: tuple[RankState, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its driver has gone, for now; who waits for it finds out whether that stays so."""
+        return self.phase == _LOST
 
 
 def phase_of(journal: JobJournal, backend: Backend) -> JobPhase:
@@ -60,6 +67,6 @@ def _told(state: JobState, message: str) -> JobPhase:
 
 def _undriven(state: JobState, seen: Observation) -> JobPhase:
     """Nobody drives the job: whoever waits for it starts one that was never started, any other is lost for now."""
-    phase = "driver lost" if state.epoch else str(Stage.SUBMITTED)
+    phase = _LOST if state.epoch else str(Stage.SUBMITTED)
     message = seen.message or "no driver works on it"
     return JobPhase(JobStatus.PENDING, phase, state.reason, message, state.attempt, state.ranks, state.warnings)

@@ -16,7 +16,7 @@ from kinetic_ray import config
 from kinetic_ray.backends.base import Backend, Need, load_backend
 from kinetic_ray.bundle import Bundle, find_project
 from kinetic_ray.config import Target
-from kinetic_ray.core.env_vars import capture
+from kinetic_ray.core.env_vars import capture, check_env_size
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.spec import BundleRef, Fingerprint, JobSpec
 from kinetic_ray.errors import KineticError, SubmissionError
@@ -71,6 +71,7 @@ def submit(call: Call, options: Options, target: Target | None = None) -> JobHan
 
 def _recorded(call: Call, options: Options, target: Target) -> tuple[Backend, Store, JobSpec]:
     refuse_what_cannot_work(options, target)
+    check_env_size(_environment_of(options))
     options = replace(options, output_dir=output_dir_of(options, target))
     project = find_project(call.function, call.script, avoid=_places_of(target))
     args = call.args if call.script is None else (project.script_path(), *call.args)
@@ -84,7 +85,7 @@ def _recorded(call: Call, options: Options, target: Target) -> tuple[Backend, St
 
 def record(store: Store, call: Call, options: Options, payload: Payload, bundle: Bundle | None) -> JobSpec:
     """Stores payload and bundle, then the spec: from there on the job exists."""
-    environment = {**capture(options.capture_env_vars, config.environment()), **options.env_vars}
+    environment = _environment_of(options)
     accelerator = options.accelerator
     now = time.time()
     spec = JobSpec(
@@ -119,6 +120,10 @@ def record(store: Store, call: Call, options: Options, payload: Payload, bundle:
             journal.erase()
         raise
     return spec
+
+
+def _environment_of(options: Options) -> dict[str, str]:
+    return {**capture(options.capture_env_vars, config.environment()), **options.env_vars}
 
 
 def _hand_over(backend: Backend, store: Store, spec: JobSpec) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,9 @@ _LONGEST_TROUBLE_PAUSE = 5.0
 #: Seconds between two questions to the backend, and how many must find no driver before the job counts as lost.
 _ASK_EVERY = 1.0
 _TRIES = 3
+#: Seconds of watching without a heartbeat, which comes every 2, after which the driver is said to be silent.
+_SILENT_AFTER = 15.0
+_BLIND = 10.0  # seconds without a look after which the watch starts over: it was the observer that slept
 
 
 class Reporter(Protocol):
@@ -38,6 +42,26 @@ class Reporter(Protocol):
         """Ends the display."""
 
 
+class Silence:
+    """For how long a driver has shown no life to one observer, by that observer's clock alone."""
+
+    def __init__(self) -> None:
+        self._beat = (0, 0)  # the epoch and the number of its newest heartbeat
+        self._since = self._noted = 0.0
+
+    def note(self, now: float, epoch: int, beat: int) -> None:
+        """Takes the heartbeat as just read; one of number 0 was never there, and its driver is not judged."""
+        if (epoch, beat) != self._beat or now - self._noted > _BLIND or not beat:
+            self._beat, self._since = (epoch, beat), now
+        self._noted = now
+
+    @property
+    def seconds(self) -> float:
+        """15, 30, 60, ...: the last of them that the silence has reached, so that news of it are few; 0 before."""
+        silent = self._noted - self._since
+        return 0.0 if silent < _SILENT_AFTER else _SILENT_AFTER * 2 ** int(math.log2(silent / _SILENT_AFTER))
+
+
 class Watch:
     """One observer's looks at one job. Trouble with the store or the backend is waited out, never raised."""
 
@@ -50,6 +74,7 @@ class Watch:
         self._without_driver = 0
         self._troubled = False
         self._why = ""  # what the backend says of a job that has no driver yet
+        self._silence = Silence()
         self.state = JobState()
         #: Seconds to wait before the next look.
         self.pause = _FIRST_PAUSE
@@ -66,8 +91,11 @@ class Watch:
             if not self.state.is_terminal and self._clock() >= self._next_question:
                 self._next_question = self._clock() + _ASK_EVERY
                 self._ask()
+                self._listen()
             if self.state.stage is Stage.SUBMITTED:
                 self.state = replace(self.state, message=self._why)
+            elif not self.state.is_terminal and (seconds := self._silence.seconds):
+                self.state = replace(self.state, message=_silent_words(self._journal.job_id, seconds))
         except (JobLost, SubmissionError):
             raise
         except (KineticError, OSError) as exc:
@@ -99,6 +127,10 @@ class Watch:
             self._start_again()
         else:
             self._count_missing(seen)
+
+    def _listen(self) -> None:
+        if self.state.epoch and not self.state.is_terminal:
+            self._silence.note(self._clock(), self.state.epoch, self._journal.heartbeat(self.state.epoch))
 
     def _start_again(self) -> None:
         try:
@@ -179,9 +211,14 @@ def until_ended(watch: Watch, timeout: float | None = None, show: Callable[[JobS
         if deadline is not None:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError(f"{state.status} ({state.stage}) after {timeout:g} s; the job goes on")
+                stage = f"{state.stage}: {state.message}" if state.message else state.stage
+                raise TimeoutError(f"{state.status} ({stage}) after {timeout:g} s; the job goes on")
             pause = min(pause, left)
         time.sleep(pause)
+
+
+def _silent_words(job_id: str, seconds: float) -> str:
+    return f"its driver has been silent for over {seconds:g} s; kinetic jobs cancel {job_id} ends it"
 
 
 def _lost_words(job_id: str, seen: Observation) -> str:

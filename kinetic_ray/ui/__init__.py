@@ -91,7 +91,7 @@ class PlainReporter:
         if is_new:
             self._stage, self._entered = stage, self._clock()
         # The count of ready hosts goes on too fast for lines of its own, other news doesn't.
-        detail = waits_for(state) if stage in (Stage.QUEUE, Stage.SLICE) else ""
+        detail = waits_for(state) if stage in (Stage.QUEUE, Stage.SLICE) or state.message else ""
         told = f"{stage}: {detail}" if detail else str(stage)
         if is_new or (told != self._told and self._clock() - self._entered >= _SHORT_WAIT):
             self._say(told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from kinetic_ray.core.state import BEFORE_CALL, JobState, JobStatus, Progress, RankState, Stage
 from kinetic_ray.ui.text import format_duration, sanitize
@@ -27,13 +28,14 @@ def waits_for(state: JobState) -> str:
     """
     if state.is_terminal:
         return ""
-    detail = {
-        Stage.SUBMITTED: lambda: state.message or "waiting for a driver",
-        Stage.QUEUE: lambda: state.message or "waiting for its turn",
-        Stage.SLICE: lambda: f"starting {_names(state.slices)}" if state.slices else state.message,
+    words: dict[Stage, Callable[[], str]] = {
+        Stage.SUBMITTED: lambda: "waiting for a driver",
+        Stage.QUEUE: lambda: "waiting for its turn",
+        Stage.SLICE: lambda: f"starting {_names(state.slices)}" if state.slices else "",
         Stage.ENV: lambda: _ready(state.ranks),
         Stage.RUN: lambda: _running(state.ranks),
-    }[state.stage]()
+    }
+    detail = state.message or words[state.stage]()  # past the queue only a watch has a message: a silent driver
     return f"{detail} (attempt {state.attempt})" if state.attempt > 1 else detail
 
 

@@ -46,6 +46,25 @@ class LiveBackend:
         return None
 
 
+class DownBackend(LiveBackend):
+    """Says of every job that nothing drives it."""
+
+    def observe(self, store_url: str, job_id: str) -> Observation:
+        return Observation(Liveness.DOWN)
+
+
+class FoundBackend(LiveBackend):
+    """Knows nothing of a job at first, as a supervisor that was just started."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self._asked = 0
+
+    def observe(self, store_url: str, job_id: str) -> Observation:
+        self._asked += 1
+        return Observation(Liveness.UNKNOWN if self._asked == 1 else Liveness.LIVE)
+
+
 @dataclass(frozen=True)
 class Recorder:
     """Writes whole jobs into a store."""

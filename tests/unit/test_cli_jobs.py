@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kinetic_ray.cli.main import root
-from kinetic_ray.core.state import JobStatus
+from kinetic_ray.core.state import Event, EventKind, JobStatus
 from kinetic_ray.store import open_store
 from tests.unit.cli_jobs import BACKEND, Recorder
 
@@ -320,6 +320,36 @@ def test_cleanup_removes_what_has_ended_and_only_with_force_what_runs(kinetic: K
     assert kinetic("jobs", "status", running.job_id).exit_code == 3
 
 
+def test_a_lost_job_stops_its_clock_and_needs_no_force(kinetic: Kinetic, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = kinetic.record.running()
+    monkeypatch.setenv("KINETIC_BACKEND", "tests.unit.cli_jobs:DownBackend")
+    log = kinetic.record.drivers[lost.job_id]
+    log.append(Event(EventKind.PROGRESSED, lost.spec().created_at + 17, {"step": 3}))
+    assert kinetic.json("jobs", "status", lost.job_id)["seconds"] == 7
+    assert "ran for  7.0 s" in kinetic("jobs", "status", lost.job_id).stdout
+    assert kinetic("jobs", "cleanup", lost.job_id).exit_code == 0
+    assert not lost.exists()
+
+
+def test_a_job_that_was_submitted_only_is_not_lost(kinetic: Kinetic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETIC_BACKEND", "tests.unit.cli_jobs:DownBackend")
+    assert kinetic.refusal("jobs", "cleanup", kinetic.record.pending().job_id)[0] == 1
+
+
+def test_a_job_whose_driver_is_found_again_is_not_lost(kinetic: Kinetic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETIC_BACKEND", "tests.unit.cli_jobs:FoundBackend")
+    running = kinetic.record.running()
+    assert kinetic("jobs", "cleanup", running.job_id).exit_code == 1
+    assert running.exists()
+
+
+def test_one_is_counted_as_one(kinetic: Kinetic) -> None:
+    torn = kinetic.record.running()
+    assert "1 job, 0 mended in the index, 0 left-over entries" in kinetic("jobs", "list", "--rebuild").stderr
+    kinetic.record.store.put(torn.keys.spec, b"torn")
+    assert "1 job can't be read" in kinetic("jobs", "list").stderr
+
+
 def test_the_flag_store_beats_the_environment(kinetic: Kinetic, tmp_path: Path) -> None:
     other = Recorder(open_store(tmp_path / "other")).succeeded()
     assert kinetic("jobs", "status", other.job_id).exit_code == 3
@@ -362,7 +392,7 @@ def test_list_rebuilds_the_index_when_it_is_asked_to(kinetic: Kinetic) -> None:
     assert kinetic.json("jobs", "list")["jobs"] == []
     done = kinetic("jobs", "list", "--rebuild", "--json")
     assert [found["job_id"] for found in json.loads(done.stdout)["jobs"]] == [job.job_id]
-    assert "1 jobs, 1 mended in the index, 0 left-over entries removed" in done.stderr
+    assert "1 job, 1 mended in the index, 0 left-over entries removed" in done.stderr
     assert [found["job_id"] for found in kinetic.json("jobs", "list")["jobs"]] == [job.job_id]
 
 

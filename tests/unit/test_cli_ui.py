@@ -135,6 +135,8 @@ def test_a_line_without_end_is_not_held_back_for_ever() -> None:
         (JobState(stage=Stage.RUN, ranks=RANKS), "4 hosts"),
         (JobState(stage=Stage.RUN, ranks=RANKS, attempt=2), "4 hosts (attempt 2)"),
         (JobState(stage=Stage.RUN, ranks=(*RANKS[:3], RankState(3, ended=True))), "1 of 4 hosts done"),
+        (JobState(stage=Stage.ENV, ranks=(RankState(0),), message="silent"), "silent"),
+        (JobState(stage=Stage.RUN, ranks=RANKS, message="silent"), "silent"),
         (JobState(JobStatus.FAILED, Stage.ENDED), ""),
     ],
 )
@@ -231,6 +233,17 @@ def test_what_a_stage_waits_for_is_told_again_when_it_waits_long(seconds: float,
     reporter.show(JobState(stage=Stage.QUEUE, message="c"))
     reporter.show(JobState(JobStatus.RUNNING, Stage.RUN, ranks=RANKS))
     assert [line.partition("train: ")[2] for line in err.getvalue().splitlines()] == lines
+
+
+def test_without_a_terminal_a_silent_driver_is_told_while_the_job_runs() -> None:
+    err, clock = io.StringIO(), Clock()
+    reporter = PlainReporter(SUBJECT, LogWriter(io.StringIO()), err, clock=clock)
+    running = JobState(JobStatus.RUNNING, Stage.RUN, ranks=RANKS)
+    reporter.show(running)
+    clock.now = 20.0
+    for message in ("silent", "silent", ""):
+        reporter.show(replace(running, message=message))
+    assert [line.partition("train: ")[2] for line in err.getvalue().splitlines()] == ["run", "run: silent", "run"]
 
 
 @pytest.mark.parametrize(

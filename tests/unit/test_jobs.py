@@ -455,6 +455,61 @@ def test_a_job_that_can_never_be_started_says_so_after_three_tries(recorder: Rec
     assert len(backend.submitted) == 3
 
 
+@dataclass
+class Clock:
+    """Time that moves when told."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def message_after(watch: Watch, clock: Clock, seconds: int) -> str:
+    """What the watch says after looking once a second for so long."""
+    for _ in range(seconds):
+        clock.now += 1
+        watch.look()
+    return watch.state.message
+
+
+def test_a_driver_that_has_stopped_beating_is_said_to_be_silent(recorder: Recorder) -> None:
+    journal, clock = recorder.running(), Clock()
+    driver, watch = recorder.drivers[journal.job_id], Watch(journal, Backend(), clock=clock)
+    driver.beat()
+    assert message_after(watch, clock, 15) == ""
+    told = f"its driver has been silent for over 15 s; kinetic jobs cancel {journal.job_id} ends it"
+    assert message_after(watch, clock, 1) == told
+    assert message_after(watch, clock, 14) == told  # not a new line every second
+    assert "over 30 s" in message_after(watch, clock, 1)
+    assert watch.state.status is JobStatus.RUNNING
+    driver.beat()
+    assert message_after(watch, clock, 1) == ""
+    message_after(watch, clock, 20)
+    recorder.ended(journal, JobStatus.FAILED, message="its own words")
+    assert message_after(watch, clock, 1) == "its own words"
+
+
+def test_an_observer_that_slept_does_not_call_the_driver_silent(recorder: Recorder) -> None:
+    journal, clock = recorder.running(), Clock()
+    recorder.drivers[journal.job_id].beat()
+    watch = Watch(journal, Backend(), clock=clock)
+    message_after(watch, clock, 10)
+    clock.now += 3600
+    assert message_after(watch, clock, 14) == ""
+    assert "over 15 s" in message_after(watch, clock, 5)
+
+
+def test_a_driver_that_beats_or_never_did_is_not_judged(recorder: Recorder) -> None:
+    clock = Clock()
+    assert message_after(Watch(recorder.running(1), Backend(), clock=clock), clock, 60) == ""
+    journal = recorder.running(2)
+    watch = Watch(journal, Backend(), clock=clock)
+    for _ in range(10):
+        recorder.drivers[journal.job_id].beat()
+        assert message_after(watch, clock, 8) == ""
+
+
 def test_phase_tells_of_a_missing_driver(recorder: Recorder) -> None:
     running = recorder.running(1)
     told = handle(running, Liveness.GONE).phase()

@@ -1,6 +1,7 @@
 """What a call is refused for before anything of it is made, and what of the environment it takes."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import kinetic_ray as kinetic
 from kinetic_ray import config
 from kinetic_ray.config import Target
+from kinetic_ray.core.env_vars import check_env_size
 from kinetic_ray.core.extras import EXTRAS, install_hint
 from kinetic_ray.jobs.refusals import output_dir_of
 from kinetic_ray.options import check_options
@@ -135,6 +137,36 @@ def test_a_host_that_lacks_the_runtime_says_the_same() -> None:
     assert told == "ModuleNotFoundError: No module named 'jax': pip install 'kinetic-ray[jax]'"
     assert "pip" not in import_trouble(ImportError("cannot import name 'x' from 'jax'", name="jax"))
     assert "pip" not in import_trouble(ModuleNotFoundError("No module named 'mine'", name="mine"))
+
+
+@pytest.mark.parametrize("captured", [True, False])
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"DATA_A": "x" * 2**17}, r"'DATA_A': 131080 bytes with its name, Linux allows 131072; .*argument"),
+        ({f"DATA_{n:02d}": "x" * 2**16 for n in range(30)}, r"30 environment variables have \d+ bytes.*'DATA_00'"),
+    ],
+)
+def test_variables_that_no_process_could_start_with_are_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], told: str, captured: bool
+) -> None:
+    given: dict[str, Any] = {"env_vars": variables}
+    if captured:
+        given = {"capture_env_vars": ["DATA_*"]}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+    with pytest.raises(kinetic.UsageError, match=told):
+        kinetic.remote(**given)(sorted).run_async([1])
+    assert list(place.iterdir()) == []
+
+
+def test_a_process_can_start_with_the_longest_variable_that_is_let_through() -> None:
+    longest = {"DATA": "x" * (2**17 - len("DATA=") - 1)}
+    check_env_size(longest)
+    assert subprocess.run(["/bin/true"], env=longest).returncode == 0
+    longer = {"DATA": longest["DATA"] + "x"}
+    with pytest.raises(kinetic.UsageError):
+        check_env_size(longer)
 
 
 def test_hints_name_extras_that_exist() -> None:
