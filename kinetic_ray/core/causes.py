@@ -129,9 +129,32 @@ def explain(cause: Failure, failures: Sequence[Failure], stopped: Collection[int
     others = sorted((f for f in failures if f.rank != cause.rank), key=lambda f: f.rank)
     lines += [f"  after it: {_line(other)}" for other in others]
     if stopped:
-        noun = "rank" if len(stopped) == 1 else "ranks"
-        lines.append(f"  stopped with it: {noun} {_spans(stopped)}")
+        lines.append(f"  stopped with it: {_named(stopped)}")
     return "\n".join(lines)
+
+
+def explain_overdue(running: Collection[int], returned: Collection[int], closing: Collection[int] = ()) -> str:
+    """How the ranks stood when the job's time ran out; at least one of them has not ended.
+
+    Args:
+        running: Ranks whose function had not returned.
+        returned: Ranks whose function had.
+        closing: Those of `returned` whose processes had not ended.
+
+    Example:
+        >>> explain_overdue(running=[3], returned=[0, 1, 2])
+        'rank 3 was still running; ranks 0-2 had returned'
+    """
+    if running:
+        words = f"{_named(running)} {'was' if len(running) == 1 else 'were'} still running"
+        return f"{words}; {_named(returned)} had returned" if returned else words
+    rest, theirs = ("process", "its") if len(closing) == 1 else ("processes", "their")
+    held = "an exit handler, or a thread that is no daemon, may have held it up"
+    return f"{_named(closing)} had returned, but {theirs} {rest} had not ended: {held}"
+
+
+def _named(ranks: Collection[int]) -> str:
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {_spans(ranks)}"
 
 
 def _line(failure: Failure) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kinetic_ray.core.causes import Failure, cause_of, explain, failure_of
+from kinetic_ray.core.causes import Failure, cause_of, explain, explain_overdue, failure_of
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.policy import AttemptEnd
-from kinetic_ray.core.state import EventKind, Reason
+from kinetic_ray.core.state import EventKind, RankPhase, Reason
 from kinetic_ray.runner.inbox import HostLost
 from kinetic_ray.runner.progress import Progress
 from kinetic_ray.runner.slices import Host
@@ -20,6 +20,18 @@ _LOSSES = {
     "SliceLost": "its host went with its slice, which had lost another",
     "Silent": "its host doesn't answer any more, and Ray has given it up",
 }
+
+
+class Overdue(Exception):
+    """The job's time ran out before its ranks had ended; says how they stood.
+
+    Attributes:
+        rank: The first one that had not come to its end, whose log is the one to read.
+    """
+
+    def __init__(self, message: str, rank: int) -> None:
+        super().__init__(message)
+        self.rank = rank
 
 
 class AttemptBook:
@@ -94,6 +106,14 @@ class AttemptBook:
         cause = cause_of(self.failures)
         text = explain(cause, self.failures, self._stopped | self._running)
         return AttemptEnd(self.number, ok=False, reason=cause.reason, message=text, rank=cause.rank)
+
+    def overdue(self) -> Overdue:
+        """How the ranks stand, while not :attr:`is_over`, for a job whose time has run out."""
+        # A rank of a gang that has returned waits for its peers before its process ends: it is not what took long.
+        closing = {rank for rank in self._running if self._phases.get(rank) == RankPhase.FINISH}
+        running = self._running - closing
+        words = explain_overdue(running, self._hosts.keys() - running, closing)
+        return Overdue(words, min(running or closing))
 
     def unsure(self) -> Iterable[Host]:
         """Hosts whose agents are gone, while of the hosts themselves nothing is known."""

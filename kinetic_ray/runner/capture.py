@@ -151,7 +151,9 @@ def _dump_checked(exc: BaseException) -> bytes | None:
             data: bytes = cloudpickle.dumps(form, protocol=5)
             back = cloudpickle.loads(data)
             same = type(back) is type(exc) and _str(back) == _str(exc)
-        except Exception:  # noqa: BLE001 - a foreign class may raise anything here; the next form is tried
+        # A foreign class may raise anything as it is rebuilt, KeyboardInterrupt and SystemExit too: out of here either
+        # would end the process in the user's error's place. Nobody interrupts a rank in earnest; those are killed.
+        except BaseException:  # noqa: BLE001
             continue
         if same:
             return data

@@ -16,7 +16,7 @@ from kinetic_ray.core.policy import Action, AttemptEnd, FailurePolicy, decide
 from kinetic_ray.core.state import EventKind, JobStatus, Reason
 from kinetic_ray.errors import KineticError
 from kinetic_ray.journal import Fenced
-from kinetic_ray.runner.book import reading_of
+from kinetic_ray.runner.book import Overdue, reading_of
 from kinetic_ray.runner.broker import find_broker
 from kinetic_ray.runner.gang import Gang
 from kinetic_ray.runner.inbox import HostLost, HostsGone, Inbox, Stop, StopAsked, Stopped, TimedOut
@@ -69,9 +69,9 @@ class Ending:
 class Over(Exception):
     """Raised where the job ends whatever its failure policy says."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    def __init__(self, reason: Reason, message: str, rank: int | None = None, attempt: int | None = None) -> None:
         super().__init__(message)
-        self.ending = Ending(JobStatus.FAILED, reason, message)
+        self.ending = Ending(JobStatus.FAILED, reason, message, rank, attempt)
 
 
 class Driver:
@@ -204,9 +204,9 @@ class Driver:
             self._deadline = time.monotonic() + spec.timeout
         try:
             return gang.run(tasks, self._deadline)
-        except TimedOut:
-            text = f"still running after timeout={spec.timeout:g} s: its ranks were stopped; allow more, or do less"
-            raise Over(Reason.DEADLINE_EXCEEDED, text) from None
+        except Overdue as overdue:
+            text = f"timeout={spec.timeout:g} s ran out: {overdue}. What still ran was stopped: allow more, or do less"
+            raise Over(Reason.DEADLINE_EXCEEDED, text, overdue.rank, number) from None
 
     def _open_gang(self, lease: Lease, hosts: tuple[Host, ...]) -> Gang:
         self._placement = Placement(lease)

@@ -13,7 +13,7 @@ from kinetic_ray.core.policy import AttemptEnd
 from kinetic_ray.core.state import EventKind
 from kinetic_ray.runner.agent import HostAgent
 from kinetic_ray.runner.book import AttemptBook, Note
-from kinetic_ray.runner.inbox import Answer, HostLost, Inbox, TimedOut
+from kinetic_ray.runner.inbox import Answer, HostLost, Inbox
 from kinetic_ray.runner.recorder import Recorder
 from kinetic_ray.runner.slices import Host, Placement, check_hosts, node_address, node_is_alive
 from kinetic_ray.runner.task import HostPlan, RankTask
@@ -86,7 +86,7 @@ class Gang:
             deadline: Of the job, on the monotonic clock.
 
         Raises:
-            TimedOut: The deadline passed; the ranks are gone.
+            Overdue: The deadline passed; the ranks are gone.
             Stopped: The ranks are gone.
         """
         book = AttemptBook(tasks[0].attempt, self.hosts)
@@ -129,7 +129,7 @@ class Gang:
             if item is not None:
                 self._hear(book, item, now)
             elif deadline is not None and now >= deadline:
-                raise TimedOut
+                raise book.overdue()
             self._warn(book.progress.silent(now))
             self._ask_again(book, now)
 

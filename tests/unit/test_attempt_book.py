@@ -156,6 +156,29 @@ def test_phases_and_progress_become_events(book: AttemptBook) -> None:
     assert notes == [[], [], [], [(EventKind.PROGRESSED, {"step": 5, "total": 9, "metrics": {"l": 1.0}})]]
 
 
+@pytest.mark.parametrize(
+    ("returned", "closing", "rank", "words"),
+    [
+        ((0, 1, 2), (), 3, "rank 3 was still running; ranks 0-2 had returned"),
+        ((), (0, 1, 2), 3, "rank 3 was still running; ranks 0-2 had returned"),  # in a gang they wait for it
+        ((2,), (0,), 1, "ranks 1, 3 were still running; ranks 0, 2 had returned"),
+        ((), (), 0, "ranks 0-3 were still running"),
+        ((0, 3), (1, 2), 1, "ranks 1-2 had returned, but their processes had not ended: an exit handler"),
+        ((0, 1, 3), (2,), 2, "rank 2 had returned, but its process had not ended: an exit handler"),
+    ],
+)
+def test_when_time_runs_out_the_ranks_that_took_it_are_named(
+    book: AttemptBook, returned: tuple[int, ...], closing: tuple[int, ...], rank: int, words: str
+) -> None:
+    for each in range(4):
+        book.hear(each, {"t": "phase", "phase": "finish" if each in closing else "call", "at": 1.0}, 0.0)
+    for each in returned:
+        book.hear(each, ok(each), 0.0)
+    overdue = book.overdue()
+    assert overdue.rank == rank
+    assert str(overdue).startswith(words)
+
+
 def test_nothing_is_clear_while_nothing_failed(book: AttemptBook) -> None:
     assert not book.is_clear
     assert not book.is_over

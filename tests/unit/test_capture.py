@@ -31,6 +31,29 @@ class HoldsLock(Exception):
         self.lock = threading.Lock()
 
 
+class Interrupts(Exception):
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _interrupt, (str(self),)
+
+
+def _interrupt(words: str) -> BaseException:
+    raise KeyboardInterrupt(words)
+
+
+class Leaves(Exception):
+    """Neither form of it comes back: the interpreter is to end wherever it is rebuilt."""
+
+    def __new__(cls, *args: object) -> "Leaves":
+        if args and args[0] == "again":
+            raise SystemExit(5)
+        made = super().__new__(cls, *args)
+        made.args = ("again",)
+        return made
+
+    def __init__(self, *_args: object) -> None:
+        pass
+
+
 class BrokenWords(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -70,6 +93,17 @@ def test_exceptions_travel_as_themselves(error: BaseException) -> None:
     assert type(back) is type(error)
     assert str(back) == str(error)
     assert vars(back) == vars(error)
+
+
+def test_an_exception_whose_unpickling_interrupts_travels_by_its_parts() -> None:
+    back = _through(_raised(Interrupts("bad batch")))
+    assert (type(back), str(back)) == (Interrupts, "bad batch")
+
+
+def test_an_exception_whose_unpickling_ends_the_process_is_words_only() -> None:
+    error = _raised(Leaves("first"))
+    assert capture.dump_exception(error) is None
+    assert capture.describe_error(error).message == "again"
 
 
 def test_causes_contexts_and_notes_travel() -> None:

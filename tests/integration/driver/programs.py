@@ -61,6 +61,12 @@ def stay(folder: str) -> None:
     _wait_for_ever()
 
 
+def stay_on(staying: int, folder: str) -> None:
+    """One rank stays, the others return."""
+    if rank() == staying:
+        stay(folder)
+
+
 def train_and_stay(folder: str) -> None:
     """As :func:`stay`, but all ranks keep meeting in collectives."""
     whole = Path(folder, f".{rank()}")
