@@ -47,7 +47,10 @@ class Supervisor:
     """Answers every request by its `op`, and remembers the requests."""
 
     def __init__(self, sock: Path) -> None:
-        self.answers: dict[str, Mapping[str, Any]] = {"status": {"ok": True, **STATUS}}
+        self.answers: dict[str, Mapping[str, Any]] = {
+            "status": {"ok": True, **STATUS},
+            "hello": {"ok": True, "pid": STATUS["pid"], "stopping": False, "pool": None},
+        }
         self.asked: list[dict[str, Any]] = []
         sock.parent.mkdir(mode=0o700)
         self._server = socket.socket(socket.AF_UNIX)

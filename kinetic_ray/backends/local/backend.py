@@ -8,7 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kinetic_ray import wire
 from kinetic_ray.backends.base import Liveness, Need, Observation
 from kinetic_ray.backends.local import client, env, pool
 from kinetic_ray.backends.local.need import check_need
@@ -30,7 +29,7 @@ class LocalBackend:
     def submit(self, store_url: str, job_id: str) -> None:
         """Hands the job to the supervisor."""
         runtime = client.ensure(self._home)
-        wire.call(runtime.sock, {"op": "submit", "store": store_url, "job_id": job_id})
+        client.tell(runtime, {"op": "submit", "store": store_url, "job_id": job_id})
 
     def observe(self, store_url: str, job_id: str) -> Observation:
         """What the supervisor knows of the job."""
@@ -79,4 +78,4 @@ def stop(home: Path, *, force: bool = False) -> bool:
 def start(home: Path) -> builtins.dict[str, Any]:
     """Starts the embedded cluster where none lives, and tells what :func:`status` does."""
     runtime = client.ensure(home)
-    return wire.call(runtime.sock, {"op": "status"})
+    return client.tell(runtime, {"op": "status"})

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from kinetic_ray import wire
 from kinetic_ray.backends.local import env, guard, leftovers, pool
@@ -16,10 +20,13 @@ from kinetic_ray.errors import ConfigError
 _START_S = 60.0
 _STOP_S = 120.0
 _EXIT_S = 10.0
+_HELLO_S = 10.0
 _LOOK_S = 1.0
 _TAIL_CHARS = 2000
 #: What connecting raises where nobody listens.
 NOBODY = (FileNotFoundError, ConnectionError)
+#: What is raised where somebody listens who doesn't answer; the second when those who wait fill its queue.
+_SILENCE = (TimeoutError, BlockingIOError)
 
 
 def ensure(home: Path) -> Runtime:
@@ -59,13 +66,36 @@ def ask(home: Path, message: Mapping[str, object], timeout: float | None = 30.0)
     """Asks the supervisor that lives; None when none does. Starts nothing.
 
     Raises:
-        KineticError: It refuses.
+        KineticError: It refuses, or lives and doesn't answer.
     """
     _check_system()
     try:
-        return wire.call(runtime_of(home).sock, message, timeout)
+        return tell(runtime_of(home), message, timeout)
     except NOBODY:
         return None
+
+
+def tell(runtime: Runtime, message: Mapping[str, object], timeout: float | None = 30.0) -> wire.Message:
+    """Asks the supervisor that must live.
+
+    Raises:
+        OSError: None does, or it ended over this.
+        KineticError: It refuses, or lives and doesn't answer.
+    """
+    try:
+        return wire.call(runtime.sock, message, timeout)
+    except _SILENCE as exc:
+        raise _silent(runtime, timeout) from exc
+
+
+def _silent(runtime: Runtime, timeout: float | None) -> ConfigError:
+    info = _info(runtime)
+    who = f"process {info['pid']}, KINETIC_HOME={info['home']}" if info else f"its socket is {runtime.sock}"
+    waited = "" if timeout is None else f" within {timeout:g} s"
+    return ConfigError(
+        f"the embedded cluster's supervisor ({who}) lives, but did not answer{waited}: the machine is overloaded, "
+        "or the process is stopped or hangs. Try again, or end it with all its jobs: kinetic local stop --force"
+    )
 
 
 def stop(home: Path, force: bool) -> bool:
@@ -75,17 +105,79 @@ def stop(home: Path, force: bool) -> bool:
 
     Args:
         home: The root of the client's state.
-        force: Cancel the jobs that have not ended; it refuses otherwise.
+        force: Cancel the jobs that have not ended; it refuses otherwise. A supervisor that doesn't answer is killed.
 
     Raises:
         UsageError: Jobs have not ended.
+        ConfigError: It doesn't answer, and was not to be forced or could not be told from another process.
     """
+    _check_system()
+    runtime = runtime_of(home)
+    if _hangs(runtime):
+        if not force:
+            raise _silent(runtime, _HELLO_S)
+        _kill(runtime)
+        leftovers.sweep(runtime)
+        return True
     answer = ask(home, {"op": "stop", "force": force}, _STOP_S)
     if answer is not None:
         _await_end(int(answer["pid"]))
-    elif (runtime := runtime_of(home)).root.exists():
+    elif runtime.root.exists():
         leftovers.sweep(runtime)
     return answer is not None
+
+
+def _hangs(runtime: Runtime) -> bool:
+    """Whether it lives and doesn't answer what it always can: an end may take long, and would tell that late."""
+    try:
+        wire.call(runtime.sock, {"op": "hello"}, _HELLO_S)
+    except NOBODY:
+        return False
+    except _SILENCE:
+        return True
+    return False
+
+
+def _kill(runtime: Runtime) -> None:
+    """Ends a supervisor that doesn't answer; what it leaves is swept then.
+
+    Raises:
+        ConfigError: Its record names no process, or one that is something else by now.
+    """
+    info = _info(runtime)
+    if info is None or not _is_supervisor(info):
+        raise ConfigError(
+            f"the embedded cluster's supervisor does not answer, and {runtime.info} does not tell its process: "
+            f"find it with `fuser {runtime.lock}`, and end it"
+        )
+    os.kill(info["pid"], signal.SIGKILL)
+    _await_end(info["pid"])
+
+
+def _info(runtime: Runtime) -> dict[str, Any] | None:
+    """What a supervisor has written of itself; None where it is not (wholly) there."""
+    try:
+        info = json.loads(runtime.info.read_text())
+    except (OSError, ValueError):
+        return None
+    named = isinstance(info, dict) and isinstance(info.get("pid"), int) and isinstance(info.get("home"), str)
+    return info if named else None
+
+
+def _is_supervisor(info: Mapping[str, Any]) -> bool:
+    """Whether the recorded process is that supervisor still: numbers of processes are given again."""
+    ending = [leftovers.MODULE.decode(), info["home"]]
+    if guard.LINUX:
+        process = Path("/proc", str(info["pid"]))
+        try:
+            words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            return process.stat().st_uid == os.getuid() and words[-3:-1] == ending
+        except OSError:  # it has ended
+            return False
+    asked = ["ps", "-ww", "-o", "uid=", "-o", "command=", "-p", str(info["pid"])]
+    shown = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    uid, _, command = shown.partition(" ")
+    return uid == str(os.getuid()) and command.endswith(" " + " ".join(ending))
 
 
 def _await_end(pid: int) -> None:
@@ -98,7 +190,7 @@ def _await_end(pid: int) -> None:
 def _greet(runtime: Runtime) -> wire.Message | None:
     """What the supervisor says of itself; None when there is none, or it is about to end."""
     try:
-        hello = wire.call(runtime.sock, {"op": "hello"}, 10.0)
+        hello = tell(runtime, {"op": "hello"}, _HELLO_S)
     except NOBODY:
         return None
     return None if hello["stopping"] else hello

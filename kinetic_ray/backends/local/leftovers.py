@@ -14,7 +14,7 @@ from kinetic_ray.backends.local.paths import Runtime
 from kinetic_ray.errors import ConfigError
 
 _SWEEP_S = 10.0
-_MODULE = b"kinetic_ray.backends.local.supervisor"
+MODULE = b"kinetic_ray.backends.local.supervisor"
 _RAY_TITLES = (b"ray::", b"ray-dashboard")
 
 
@@ -89,9 +89,21 @@ def sweep(runtime: Runtime) -> None:
 def clear(runtime: Runtime) -> None:
     """Ends what a dead supervisor has left running and removes its files; the lock is held and stays."""
     if runtime.info.exists():
-        for pid in members(runtime):
-            guard.end(pid)
+        _end_members(runtime)
     empty(runtime)
+
+
+def _end_members(runtime: Runtime) -> None:
+    """Kills until none is left, because what is being killed may still fork, and takes a moment to be gone."""
+    deadline = time.monotonic() + _SWEEP_S
+    killed: set[int] = set()
+    while (living := members(runtime)) or killed & guard.parents().keys():
+        for pid in living:
+            guard.end(pid)
+        killed.update(living)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
 
 
 def empty(runtime: Runtime, *kept: Path) -> None:
@@ -127,7 +139,7 @@ def members(runtime: Runtime) -> list[int]:
 
 def _is_member(process: Path, runtime: Runtime) -> bool:
     words = (process / "cmdline").read_bytes()
-    if _MODULE in words.split(b"\0"):
+    if MODULE in words.split(b"\0"):
         return False  # a supervisor: the one that asks, or one that waits for the lock
     if f"KINETIC_SUPERVISOR={runtime.sock}".encode() in (process / "environ").read_bytes().split(b"\0"):
         return True

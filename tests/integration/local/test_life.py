@@ -1,8 +1,10 @@
 """How a cluster begins and ends, beside others, and when it is killed."""
 
 import contextlib
+import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -98,6 +100,44 @@ def test_stop_removes_what_a_killed_supervisor_has_left(own_cluster: Path) -> No
     assert not backend.stop(own_cluster)
     assert clusters.processes(runtime) == []
     assert not runtime.root.exists()
+
+
+def test_a_supervisor_that_hangs_is_named_and_can_be_forced_to_end(own_cluster: Path) -> None:
+    runtime = clusters.start(own_cluster)
+    pids = [process.pid for process in clusters.processes(runtime)]
+    ports = [port for _, _, port in clusters.listening(runtime)]
+    (supervisor,) = (pid for pid in pids if pid == json.loads(runtime.info.read_text())["pid"])
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        named = rf"process {supervisor}, KINETIC_HOME={own_cluster}\).*kinetic local stop --force"
+        with pytest.raises(ConfigError, match=named):
+            client.ask(own_cluster, {"op": "status"}, 0.2)
+        with pytest.raises(ConfigError, match=named):
+            client.ensure(own_cluster)
+        assert backend.stop(own_cluster, force=True)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(supervisor, signal.SIGCONT)
+    # Those that ended by themselves as they lost the supervisor were nobody's to wait for.
+    wait_until(lambda: not guard.parents().keys() & set(pids), 15, "what had begun to end to be gone")
+    _assert_nothing_left(runtime, pids, ports)
+
+
+def test_a_record_that_names_another_process_kills_nobody(kinetic_home: Path) -> None:
+    """Numbers of processes are given again; here a process of this test's own has the one of the record."""
+    runtime = runtime_of(kinetic_home)
+    runtime.prepare()
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other,
+        socket.socket(socket.AF_UNIX) as server,
+    ):
+        server.bind(str(runtime.sock))
+        server.listen()
+        runtime.info.write_text(json.dumps({"pid": other.pid, "home": str(kinetic_home)}))
+        with pytest.raises(ConfigError, match="fuser"):
+            client.stop(kinetic_home, force=True)
+        assert other.poll() is None
+    shutil.rmtree(runtime.root)
 
 
 def test_a_head_that_dies_takes_its_cluster_with_it(own_cluster: Path) -> None:
