@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kinetic_ray.core.names import JobKeys
-from kinetic_ray.core.state import JobState, JobStatus
+from kinetic_ray.core.state import JobState, JobStatus, RankPhase, Stage
 from kinetic_ray.errors import KineticError, UsageError
 from kinetic_ray.jobs import JobHandle, JobPhase
 from kinetic_ray.journal import JobJournal
@@ -137,7 +137,7 @@ def lines(look: Look, now: float) -> list[tuple[str, str]]:
     found = (
         ("job", spec.job_id),
         ("status", str(phase.status)),
-        ("stage", "" if phase.status.is_terminal else phase.phase),
+        ("stage", "" if phase.status.is_terminal else _stage_line(phase)),
         ("reason", phase.reason),
         ("message", "" if phase.message.lower() == phase.reason.lower() else phase.message),
         ("function", spec.func_name),
@@ -152,6 +152,14 @@ def lines(look: Look, now: float) -> list[tuple[str, str]]:
         *(("warning", warning) for warning in phase.warnings),
     )
     return [(label, text) for label, text in found if text]
+
+
+def _stage_line(phase: JobPhase) -> str:
+    """The stage; where all functions have returned, that it is their processes that it still waits for."""
+    late = [host for host in phase.hosts if not host.ended]
+    if phase.phase == Stage.RUN and late and all(host.phase == RankPhase.FINISH for host in late):
+        return "run (finish: the function has returned, an exit handler or a thread may hold its process)"
+    return phase.phase
 
 
 def host_rows(look: Look) -> Sequence[tuple[str, ...]]:

@@ -150,6 +150,15 @@ def test_status_for_people_names_every_host(kinetic: Kinetic) -> None:
     assert text.count("tpu-v6e-16-0") == 4
 
 
+def test_status_tells_that_a_function_has_returned_while_its_process_goes_on(kinetic: Kinetic) -> None:
+    job = kinetic.record.running(ranks=2)
+    log, at = kinetic.record.drivers[job.job_id], job.spec().created_at + 20
+    log.append(Event(EventKind.RANK_PHASE, at, {"rank": 0, "phase": "finish"}))
+    assert "finish:" not in kinetic("jobs", "status", job.job_id).stdout  # the other's function still runs
+    log.append(Event(EventKind.RANK_ENDED, at, {"rank": 1, "ok": True}))
+    assert "run (finish: the function has returned" in kinetic("jobs", "status", job.job_id).stdout
+
+
 @pytest.mark.parametrize("ref", ["latest", "job-0", "end"])
 def test_a_job_is_found_by_part_of_its_id(kinetic: Kinetic, ref: str) -> None:
     job = kinetic.record.succeeded()
