@@ -219,7 +219,7 @@ def test_a_killed_cluster_of_another_home_is_left_to_that_home(
         assert f"KINETIC_HOME='{other}'" in found.fix
         assert "rm " not in found.fix
     finally:
-        leftovers.remove(runtime)
+        leftovers.sweep(runtime)
 
 
 def test_a_killed_cluster_leaves_a_folder_that_doctor_names(kinetic_home: Path) -> None:
