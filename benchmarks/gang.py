@@ -12,6 +12,7 @@ from typing import Any
 
 import ray
 
+from benchmarks.all_reduce import first_all_reduce
 from kinetic_ray.core.names import JobKeys, make_id
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.payload import dump_call
@@ -34,26 +35,6 @@ def attach() -> None:
     """Joins the embedded cluster that has started this process."""
     address = os.environ["KINETIC_RAY_ADDRESS"]
     ray.init(address=address, namespace="kinetic", log_to_driver=False, logging_level="warning")
-
-
-def first_all_reduce() -> float:
-    """Sums over all devices of all ranks, and gives the time at which this rank had the sum."""
-    import time
-
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    from jax.sharding import Mesh, NamedSharding, PartitionSpec
-
-    mesh = Mesh(np.array(jax.devices()), ("all",))
-    count = jax.device_count()
-    ones = jax.make_array_from_callback(
-        (count,), NamedSharding(mesh, PartitionSpec("all")), lambda index: np.ones(count, np.float32)[index]
-    )
-    total = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, PartitionSpec()))(ones)
-    if float(total) != count or count != 16:
-        raise ValueError(f"{count} devices summed up to {total}")
-    return time.time()
 
 
 class Slice:

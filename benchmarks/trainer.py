@@ -14,7 +14,8 @@ from pathlib import Path
 
 import ray
 
-from benchmarks.gang import ACCELERATOR, CHIPS, DEADLINE, HOSTS, first_all_reduce
+from benchmarks.all_reduce import first_all_reduce
+from benchmarks.gang import ACCELERATOR, CHIPS, DEADLINE, HOSTS
 from kinetic_ray.backends.local.env import host_environment
 from kinetic_ray.backends.local.launch import Launched, Launcher
 from kinetic_ray.backends.local.plan import NodePlan
