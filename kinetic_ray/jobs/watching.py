@@ -18,8 +18,8 @@ from kinetic_ray.journal import JobJournal, Segments
 
 _LOG = logging.getLogger("kinetic_ray")
 
-#: Seconds between two looks: short at first, since most calls in development are short.
-#: A look takes a fraction of a millisecond; with this growth an end is seen within about 2 % of the time it took.
+#: Seconds between two looks. A look takes a fraction of a millisecond; with this growth an end is seen within about
+#: 2 % of the time that it took to come, and soon in development, where most calls are short.
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.02, 0.2, 1.02
 _TROUBLE_GROWTH = 1.25
 _LONGEST_TROUBLE_PAUSE = 5.0
