@@ -76,13 +76,13 @@ class _Bench:
         for job_id in job_ids:
             await self.loop.submit(self.store.url, job_id)
 
-    async def driver_comes(self, job_id: str) -> asyncio.StreamReader:
+    async def driver_comes(self, job_id: str, epoch: int = 1) -> asyncio.StreamReader:
         """A driver says hello; gives what it is told."""
         theirs, ours = socket.socketpair()
         told, driver = await asyncio.open_unix_connection(sock=theirs)
         _, stream = await asyncio.open_unix_connection(sock=ours)
         self.lines += [driver, stream]
-        self.loop.arrive(job_id, 1, stream)
+        self.loop.arrive(job_id, epoch, stream)
         return told
 
     async def driver_goes(self, job_id: str, status: str = "FAILED", message: str = "") -> None:
@@ -223,6 +223,38 @@ def test_a_driver_that_dies_leaves_a_job_with_an_end(tmp_path: Path, api: FakeJo
         state = await bench.until_gone(job_id)
         assert (state.status, state.reason) == ("FAILED", "DriverLost")
         assert "boom" in state.message
+
+    _run(tmp_path, api, test)
+
+
+def test_a_driver_that_was_fenced_leaves_the_job_to_the_newer_one(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        await bench.until(lambda: job_id in api.jobs)
+        await bench.driver_comes(job_id)
+        bench.journal(job_id).claim({})
+        newer = bench.journal(job_id).claim({})
+        await bench.driver_goes(job_id)  # before the newer one says hello
+        await bench.driver_comes(job_id, epoch=2)
+        newer.append(Event(EventKind.ENDED, 1.0, {"status": "SUCCEEDED"}))
+        await bench.driver_goes(job_id)
+        assert (await bench.until_gone(job_id)).status == "SUCCEEDED"
+        assert bench.journal(job_id).newest_claim() == 2
+
+    _run(tmp_path, api, test)
+
+
+def test_a_newer_driver_that_never_says_hello_is_not_waited_for_without_end(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = bench.create()
+        await bench.hand_over(job_id)
+        await bench.until(lambda: job_id in api.jobs)
+        await bench.driver_comes(job_id)
+        bench.journal(job_id).claim({})
+        bench.journal(job_id).claim({})
+        await bench.driver_goes(job_id)
+        assert (await bench.until_gone(job_id)).reason == "DriverLost"
 
     _run(tmp_path, api, test)
 

@@ -206,6 +206,8 @@ class SubmitLoop:
         if not job.cancelled and not await to_thread(job.journal.cancel_requested):
             await self._post(api, job)
             await self._until_gone(api, job)
+            while await self._is_succeeded(job):
+                await self._until_gone(api, job)
         await self._settle(api, job)
 
     async def _api(self) -> JobsApi:
@@ -252,6 +254,19 @@ class SubmitLoop:
             job.changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(job.changed.wait(), self._patience.look)
+
+    async def _is_succeeded(self, job: Job) -> bool:
+        """Whether a newer driver, which has fenced the one that went, says hello in time: closing would fence it."""
+        if job.cancelled or not job.driven or await to_thread(job.journal.newest_claim) <= job.epoch:
+            return False
+        if (await to_thread(job.journal.state)).is_terminal:
+            return False
+        deadline = time.monotonic() + self._patience.notice
+        while job.driver is None and (left := deadline - time.monotonic()) > 0:
+            job.changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(job.changed.wait(), left)
+        return job.driver is not None
 
     async def _has_ended(self, api: JobsApi, job: Job) -> bool:
         try:
