@@ -76,6 +76,13 @@ class _Bench:
         for job_id in job_ids:
             await self.loop.submit(self.store.url, job_id)
 
+    async def submitted(self) -> str:
+        """A new job that Ray has taken."""
+        job_id = self.create()
+        await self.hand_over(job_id)
+        await self.until(lambda: job_id in self.api.jobs)
+        return job_id
+
     async def driver_comes(self, job_id: str, epoch: int = 1) -> asyncio.StreamReader:
         """A driver says hello; gives what it is told."""
         theirs, ours = socket.socketpair()
@@ -151,9 +158,7 @@ def test_a_job_is_submitted_as_soon_as_the_head_is_up(tmp_path: Path, api: FakeJ
 
 def test_a_store_with_an_awkward_name_stays_one_word(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
-        job_id = bench.create()
-        await bench.hand_over(job_id)
-        await bench.until(lambda: job_id in api.jobs)
+        await bench.submitted()
 
     folder = tmp_path / "it's; touch $HOME 'x'"
     folder.mkdir()
@@ -171,9 +176,7 @@ def test_a_submission_is_repeated_until_ray_has_it_once(
     api.unready, api.swallow = unready, swallow
 
     async def test(bench: _Bench) -> None:
-        job_id = bench.create()
-        await bench.hand_over(job_id)
-        await bench.until(lambda: job_id in api.jobs)
+        job_id = await bench.submitted()
         await bench.driver_comes(job_id)
         assert bench.loop.observe(job_id)[0] == "live"
 
@@ -215,9 +218,7 @@ def test_only_so_many_drivers_run_and_the_rest_come_by_priority_then_age(tmp_pat
 
 def test_a_driver_that_dies_leaves_a_job_with_an_end(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
-        job_id = bench.create()
-        await bench.hand_over(job_id)
-        await bench.until(lambda: job_id in api.jobs)
+        job_id = await bench.submitted()
         await bench.driver_comes(job_id)
         await bench.driver_goes(job_id, message="exit code -9, last logs: boom")
         state = await bench.until_gone(job_id)
@@ -229,9 +230,7 @@ def test_a_driver_that_dies_leaves_a_job_with_an_end(tmp_path: Path, api: FakeJo
 
 def test_a_driver_that_was_fenced_leaves_the_job_to_the_newer_one(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
-        job_id = bench.create()
-        await bench.hand_over(job_id)
-        await bench.until(lambda: job_id in api.jobs)
+        job_id = await bench.submitted()
         await bench.driver_comes(job_id)
         bench.journal(job_id).claim({})
         newer = bench.journal(job_id).claim({})
@@ -247,9 +246,7 @@ def test_a_driver_that_was_fenced_leaves_the_job_to_the_newer_one(tmp_path: Path
 
 def test_a_newer_driver_that_never_says_hello_is_not_waited_for_without_end(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
-        job_id = bench.create()
-        await bench.hand_over(job_id)
-        await bench.until(lambda: job_id in api.jobs)
+        job_id = await bench.submitted()
         await bench.driver_comes(job_id)
         bench.journal(job_id).claim({})
         bench.journal(job_id).claim({})
@@ -262,9 +259,7 @@ def test_a_newer_driver_that_never_says_hello_is_not_waited_for_without_end(tmp_
 @pytest.mark.parametrize("came", [True, False], ids=["while it ran", "before its driver came"])
 def test_a_job_that_was_stopped_at_ray_is_cancelled(tmp_path: Path, api: FakeJobsApi, came: bool) -> None:
     async def test(bench: _Bench) -> None:
-        job_id = bench.create()
-        await bench.hand_over(job_id)
-        await bench.until(lambda: job_id in api.jobs)
+        job_id = await bench.submitted()
         if came:
             await bench.driver_comes(job_id)
             await bench.driver_goes(job_id, "STOPPED")
@@ -279,9 +274,7 @@ def test_a_job_that_was_stopped_at_ray_is_cancelled(tmp_path: Path, api: FakeJob
 
 def test_a_driver_that_never_comes_leaves_a_job_with_an_end(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
-        job_id = bench.create()
-        await bench.hand_over(job_id)
-        await bench.until(lambda: job_id in api.jobs)
+        job_id = await bench.submitted()
         api.jobs[job_id] = {"status": "FAILED", "message": "runtime_env setup failed"}
         state = await bench.until_gone(job_id)
         assert (state.status, state.reason) == ("FAILED", "DriverLost")
@@ -292,9 +285,7 @@ def test_a_driver_that_never_comes_leaves_a_job_with_an_end(tmp_path: Path, api:
 
 def test_a_job_that_its_driver_ended_is_left_as_it_is(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
-        job_id = bench.create()
-        await bench.hand_over(job_id)
-        await bench.until(lambda: job_id in api.jobs)
+        job_id = await bench.submitted()
         await bench.driver_comes(job_id)
         log = bench.journal(job_id).claim({})
         log.append(Event(EventKind.ENDED, 1.0, {"status": "SUCCEEDED"}))
@@ -341,9 +332,7 @@ def test_cancel_before_the_head_is_up_never_submits(tmp_path: Path, api: FakeJob
 
 def test_cancel_is_told_to_the_driver_then_enforced(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
-        job_id = bench.create()
-        await bench.hand_over(job_id)
-        await bench.until(lambda: job_id in api.jobs)
+        job_id = await bench.submitted()
         told = await bench.driver_comes(job_id)
         bench.journal(job_id).request_cancel({})
         await bench.loop.cancel(bench.store.url, job_id)
@@ -357,9 +346,7 @@ def test_cancel_is_told_to_the_driver_then_enforced(tmp_path: Path, api: FakeJob
 
 def test_cancel_of_a_job_whose_driver_never_comes_stops_it(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
-        job_id = bench.create()
-        await bench.hand_over(job_id)
-        await bench.until(lambda: job_id in api.jobs)
+        job_id = await bench.submitted()
         bench.journal(job_id).request_cancel({})
         await bench.loop.cancel(bench.store.url, job_id)
         assert (await bench.until_gone(job_id)).status == "STOPPED"
@@ -370,9 +357,7 @@ def test_cancel_of_a_job_whose_driver_never_comes_stops_it(tmp_path: Path, api: 
 
 def test_a_driver_that_hangs_up_but_lives_is_stopped(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
-        job_id = bench.create()
-        await bench.hand_over(job_id)
-        await bench.until(lambda: job_id in api.jobs)
+        job_id = await bench.submitted()
         await bench.driver_comes(job_id)
         await bench.driver_goes(job_id, "RUNNING")
         assert (await bench.until_gone(job_id)).reason == "DriverLost"
