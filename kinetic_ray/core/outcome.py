@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,6 +19,10 @@ class Blob:
 
     sha256: str
     size: int
+
+    def matches(self, data: bytes) -> bool:
+        """Whether these are the bytes."""
+        return len(data) == self.size and hashlib.sha256(data).hexdigest() == self.sha256
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Blob:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 from dataclasses import dataclass
 from typing import Any
@@ -98,7 +97,7 @@ class Ended:
 
     def _verified(self, key: str, blob: Blob | None) -> bytes:
         data = self.journal.store.get(key)
-        if blob is None or len(data) != blob.size or hashlib.sha256(data).hexdigest() != blob.sha256:
+        if blob is None or not blob.matches(data):
             raise DataError(f"{key} in the store {self.journal.store.url} differs from its digest: altered or damaged")
         return data
 

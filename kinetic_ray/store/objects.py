@@ -183,7 +183,7 @@ class Store:
         data = self.find(key := _blob_key(blob))
         if data is None:
             raise DataError(f"{key} is missing from the store {self.url}: removed by another program?")
-        if len(data) != blob.size or hashlib.sha256(data).hexdigest() != blob.sha256:
+        if not blob.matches(data):
             raise self._damaged(key, blob, len(data))
         return data
 
