@@ -31,7 +31,13 @@ _LOG = logging.getLogger(__name__)
 class HostAgent:
     """Prepares a host, starts and ends its rank, tells how that went."""
 
-    def __init__(self) -> None:
+    def __init__(self, title: str = "") -> None:
+        """Does nothing yet.
+
+        Args:
+            title: What Ray shows for this actor.
+        """
+        self._title = title
         self._ports = PortKeeper()
         self._ranks: dict[int, HostedRank] = {}
         self._fenced = 0
@@ -39,6 +45,9 @@ class HostAgent:
         self._stores: dict[str, Store] = {}
         self._lock = threading.Lock()  # of the attempts, never held for long
         self._zygote_lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return self._title or f"HostAgent({os.getpid()})"
 
     def describe(self) -> dict[str, Any]:
         """Which host this is, by its environment and Ray's."""

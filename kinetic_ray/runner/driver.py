@@ -25,6 +25,7 @@ from kinetic_ray.runner.opening import OpenJob
 from kinetic_ray.runner.queue import Lease, Slice
 from kinetic_ray.runner.slices import Host, Misplaced, Placement, hosts_of
 from kinetic_ray.runner.tasks import Start, plan_of, tasks_of, ticket_of
+from kinetic_ray.runner.titles import Title
 
 #: Seconds until granted hosts must have been placed: they are up, and a predecessor's processes need time to go.
 _PLACED_WITHIN = 120.0
@@ -191,7 +192,7 @@ class Driver:
     def _attempt(self, lease: Lease, number: int) -> AttemptEnd:
         hosts = hosts_of(lease)
         try:
-            gang = self._gang or self._open_gang(lease, hosts)
+            gang = self._gang or self._open_gang(lease, hosts, number)
             start = self._start(gang, number)
         except (HostsGone, TimedOut, Misplaced, RayError) as exc:
             return self._setup_failure(number, hosts, exc)
@@ -208,9 +209,10 @@ class Driver:
             text = f"timeout={spec.timeout:g} s ran out: {overdue}. What still ran was stopped: allow more, or do less"
             raise Over(Reason.DEADLINE_EXCEEDED, text, overdue.rank, number) from None
 
-    def _open_gang(self, lease: Lease, hosts: tuple[Host, ...]) -> Gang:
+    def _open_gang(self, lease: Lease, hosts: tuple[Host, ...], number: int) -> Gang:
+        title = Title(self._job.spec.func_name, self._job.spec.job_id, self._job.epoch, number)
         self._placement = Placement(lease)
-        self._gang = Gang(self._placement, hosts, self._inbox, self._recorder)
+        self._gang = Gang(title, self._placement, hosts, self._inbox, self._recorder)
         plan = plan_of(self._job.spec, self._job.env, simulated=self._simulated)
         self._gang.open(plan, time.monotonic() + _PLACED_WITHIN)
         return self._gang

@@ -17,6 +17,7 @@ from kinetic_ray.runner.inbox import Answer, HostLost, Inbox
 from kinetic_ray.runner.recorder import Recorder
 from kinetic_ray.runner.slices import Host, Placement, check_hosts, node_address, node_is_alive
 from kinetic_ray.runner.task import HostPlan, RankTask
+from kinetic_ray.runner.titles import Title
 
 #: Concurrent calls of an agent: a long poll, a fence, and room for those of a restart.
 _CONCURRENCY = 8
@@ -38,15 +39,17 @@ class Gang:
         hosts: By rank; with their nodes once :meth:`open` has returned.
     """
 
-    def __init__(self, placement: Placement, hosts: Sequence[Host], inbox: Inbox, recorder: Recorder) -> None:
+    def __init__(
+        self, title: Title, placement: Placement, hosts: Sequence[Host], inbox: Inbox, recorder: Recorder
+    ) -> None:
         """Asks for the agents; returns before they run."""
         self.hosts = tuple(hosts)
+        self._title = title
         self._placement = placement
         self._inbox = inbox
         self._recorder = recorder
         actor = ray.remote(HostAgent)
-        options = {"max_concurrency": _CONCURRENCY, "max_restarts": 0}
-        self._agents = [actor.options(**options, **placement.actor_options(host)).remote() for host in hosts]
+        self._agents = [actor.options(**self._options(host)).remote(title.words(host)) for host in hosts]
         self._again: dict[int, tuple[float, str]] = {}
         self._tasks: dict[int, RankTask] = {}
 
@@ -107,7 +110,7 @@ class Gang:
 
     def fence(self, attempt: int) -> None:
         """Ends an attempt on every host; returns when no rank of it runs, or its agent was killed for not answering."""
-        fences = {agent.fence.remote(attempt): agent for agent in self._agents}
+        fences = {self._call(rank, "fence", attempt).remote(attempt): agent for rank, agent in enumerate(self._agents)}
         _, silent = ray.wait(list(fences), num_returns=len(fences), timeout=_FENCE_TIMEOUT)
         for ref in silent:
             ray.kill(fences[ref], no_restart=True)
@@ -118,6 +121,15 @@ class Gang:
         ray.wait(stops, num_returns=len(stops), timeout=_FENCE_TIMEOUT)
         while self._agents:
             ray.kill(self._agents.pop(), no_restart=True)
+
+    def _options(self, host: Host) -> dict[str, Any]:
+        options = {"max_concurrency": _CONCURRENCY, "max_restarts": 0, "name": self._title.agent(host)}
+        return {**options, **self._placement.actor_options(host)}
+
+    def _call(self, rank: int, method: str, attempt: int) -> Any:
+        """A method of a rank's agent, under the name that Ray shows for the call."""
+        name = self._title.call(self.hosts[rank], attempt, method)
+        return getattr(self._agents[rank], method).options(name=name)
 
     # Hearing.
 
@@ -171,9 +183,8 @@ class Gang:
             self._note(book.lose_agent(rank, last_line(error), unsure=False))
 
     def _ask(self, book: AttemptBook, rank: int, kind: str) -> None:
-        agent = self._agents[rank]
-        started = kind == "start"
-        ref = agent.start.remote(self._tasks[rank].to_dict()) if started else agent.next.remote(book.number, _POLL)
+        method = self._call(rank, kind, book.number)
+        ref = method.remote(self._tasks[rank].to_dict()) if kind == "start" else method.remote(book.number, _POLL)
         self._inbox.watch((kind, book.number, rank), ref)
 
     def _ask_again(self, book: AttemptBook, now: float) -> None:
