@@ -15,6 +15,9 @@ from kinetic_ray.core.quantities import parse_duration, parse_size
 from kinetic_ray.errors import UsageError
 
 
+_MOST_PRIORITY = 1_000_000
+
+
 class OptionKwargs(TypedDict, total=False):
     """What decorators and `.options` take, for type checkers."""
 
@@ -32,6 +35,7 @@ class OptionKwargs(TypedDict, total=False):
     output_dir: str | os.PathLike[str] | None
     name: str
     tags: Iterable[str]
+    priority: int
     image: str | None
     container_image: str | None
     local_ignore_image: bool
@@ -57,6 +61,7 @@ class Options:
         output_dir: Where outputs go; None = the job's own place.
         name: For people.
         tags: Searchable.
+        priority: Higher goes first among those that wait for the same kind of hosts.
         image: A container image.
         local_ignore_image: Run on this machine although an image is given.
         backend: Where to run; None = the environment's.
@@ -76,6 +81,7 @@ class Options:
     output_dir: str | None = None
     name: str = ""
     tags: tuple[str, ...] = ()
+    priority: int = 0
     image: str | None = None
     local_ignore_image: bool = False
     backend: str | None = None
@@ -145,6 +151,12 @@ def _copy(value: Any) -> Any:
 def _count(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{name}={value!r}: expected a whole number from 1")
+    return {name: value}
+
+
+def _priority(name: str, value: Any) -> dict[str, Any]:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _MOST_PRIORITY:
+        raise UsageError(f"{name}={value!r}: expected a whole number, higher goes first; 0 is the default")
     return {name: value}
 
 
@@ -276,6 +288,7 @@ OPTIONS: Mapping[str, Callable[[str, Any], dict[str, Any]]] = {
     "output_dir": _output_dir,
     "name": _text,
     "tags": _tags,
+    "priority": _priority,
     "image": _image,
     "container_image": _image,
     "local_ignore_image": _flag,
@@ -295,7 +308,6 @@ LATER: Mapping[str, tuple[Any, ...]] = {
     "max_restarts": (0,),
     "namespace": (),
     "placement": ("slice",),
-    "priority": (0,),
     "profile": (),
     "project": (),
     "queue": (),

@@ -110,6 +110,7 @@ def record(store: Store, call: Call, options: Options, payload: Payload, bundle:
         output_dir=options.output_dir,
         name=options.name,
         tags=options.tags,
+        priority=options.priority,
         owner=config.owner(),
     )
     journal = JobJournal(store, spec.job_id)

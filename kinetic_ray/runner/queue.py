@@ -1,14 +1,18 @@
 """Who gets which slices and CPUs, and why the others wait: the pure half of the broker.
 
 The rule: tickets that want the same kind of resource (one accelerator with one number of chips per host, or CPUs) are
-served strictly first come, first served. While the first of a kind waits, all behind it wait too, however small they
-are, so nobody starves. Tickets of different kinds do not hold each other up. A ticket gets all that it wants in one
-grant or nothing, so two that want two slices each can't hold one each and wait for ever.
+served by priority, and among equals first come, first served. While the first of a kind waits, all behind it wait too,
+however small they are, so nobody starves among equals. Tickets of different kinds do not hold each other up. A ticket
+gets all that it wants in one grant or nothing, so two that want two slices each can't hold one each and wait for ever.
+
+A nested ticket belongs to something that is waited for by a holder, its ancestor. What it waits for must not wait for
+that ancestor's end: it goes before all that are not nested and isn't held up by other nested ones, and its CPUs are not
+counted, since the ancestor that waits has little use for its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -28,6 +32,10 @@ class Ticket:
         hosts: Ranks of a gang of CPU hosts; 0 for slices.
         cpus: CPUs of each of these.
         memory: Bytes of each of these; 0 = not reserved.
+        priority: Higher goes first, within one kind.
+        name: The function's name, for people.
+        yields: Whether its lease is given back, when it is idle, because somebody waits.
+        ancestors: Holders that wait for what will run here, outermost first.
     """
 
     job_id: str
@@ -38,6 +46,10 @@ class Ticket:
     hosts: int = 0
     cpus: float = 0.0
     memory: int = 0
+    priority: int = 0
+    name: str = ""
+    yields: bool = False
+    ancestors: tuple[str, ...] = ()
 
     @property
     def kind(self) -> tuple[str, int]:
@@ -52,8 +64,30 @@ class Ticket:
     def all_memory(self) -> int:
         return self.hosts * self.memory
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether its CPUs and memory count; those of a nested one are lent by who waits for it."""
+        return not self.ancestors
+
+    @property
+    def wish(self) -> str:
+        """What it wants, for people."""
+        if self.accelerator == CPU:
+            return f"{self.hosts} x {self.cpus:g} CPUs"
+        return f"{self.slices} {self.accelerator} {'slice' if self.slices == 1 else 'slices'}"
+
+    @property
+    def label(self) -> str:
+        """Who it is, for people."""
+        return f"{self.job_id} ({self.name})" if self.name else self.job_id
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Ticket:
+        """Reads what :meth:`to_dict` wrote, also after a trip through JSON."""
+        return Ticket(**{**data, "ancestors": tuple(data.get("ancestors", ()))})
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +158,13 @@ def decide(queue: Sequence[Ticket], leases: Sequence[Lease], pool: Pool) -> Deci
     waiting: dict[str, str] = {}
     refused: dict[str, str] = {}
     ahead: dict[tuple[str, int], list[Ticket]] = {}
-    for ticket in queue:
+    for ticket in in_order(queue):
         if reason := _never(ticket, pool):
             refused[ticket.job_id] = reason
             continue
         before = ahead.setdefault(ticket.kind, [])
-        lease = None if before else _fit(ticket, (*leases, *grants), pool)
+        held_up = bool(before) and not ticket.ancestors
+        lease = None if held_up else _fit(ticket, (*leases, *grants), pool)
         if lease is not None:
             grants.append(lease)
         else:
@@ -138,10 +173,25 @@ def decide(queue: Sequence[Ticket], leases: Sequence[Lease], pool: Pool) -> Deci
     return Decision(tuple(grants), waiting, refused)
 
 
+def in_order(queue: Sequence[Ticket]) -> list[Ticket]:
+    """Tickets in the order in which they are served, given in order of arrival."""
+    return sorted(queue, key=lambda ticket: (not ticket.ancestors, -ticket.priority))
+
+
 def demand(queue: Sequence[Ticket], job_id: str) -> int:
     """Slices of its kind that must be free until a ticket's turn is over: its own and those of all before it."""
-    place = next(i for i, ticket in enumerate(queue) if ticket.job_id == job_id)
-    return sum(ticket.slices for ticket in queue[: place + 1] if ticket.kind == queue[place].kind)
+    line = in_order(queue)
+    place = next(i for i, ticket in enumerate(line) if ticket.job_id == job_id)
+    return sum(ticket.slices for ticket in line[: place + 1] if ticket.kind == line[place].kind)
+
+
+def lent(ticket: Ticket, leases: Sequence[Lease]) -> int:
+    """Slices of a ticket's kind that its ancestors hold, which they won't give back before it has had its turn."""
+    return sum(
+        len(lease.slices)
+        for lease in leases
+        if lease.ticket.job_id in ticket.ancestors and lease.ticket.kind == ticket.kind
+    )
 
 
 def leased_names(leases: Sequence[Lease]) -> tuple[str, ...]:
@@ -152,6 +202,8 @@ def leased_names(leases: Sequence[Lease]) -> tuple[str, ...]:
 def _fit(ticket: Ticket, leases: Sequence[Lease], pool: Pool) -> Lease | None:
     """The lease of a ticket if everything that it wants is free."""
     if ticket.accelerator == CPU:
+        if not ticket.is_counted:
+            return Lease(ticket)
         cpus, memory = _free(leases, pool)
         fits = ticket.all_cpus <= cpus and ticket.all_memory <= memory
         return Lease(ticket) if fits else None
@@ -161,8 +213,9 @@ def _fit(ticket: Ticket, leases: Sequence[Lease], pool: Pool) -> Lease | None:
 
 def _free(leases: Sequence[Lease], pool: Pool) -> tuple[float, int]:
     """CPUs and bytes that nobody holds."""
-    cpus = round(pool.cpus - sum(lease.ticket.all_cpus for lease in leases), 4)
-    return cpus, pool.memory - sum(lease.ticket.all_memory for lease in leases)
+    counted = [lease.ticket for lease in leases if lease.ticket.is_counted]
+    cpus = round(pool.cpus - sum(ticket.all_cpus for ticket in counted), 4)
+    return cpus, pool.memory - sum(ticket.all_memory for ticket in counted)
 
 
 def _free_slices(ticket: Ticket, leases: Sequence[Lease], pool: Pool) -> list[Slice]:
@@ -175,34 +228,27 @@ def _never(ticket: Ticket, pool: Pool) -> str:
     if ticket.accelerator != CPU:
         return ""
     if ticket.all_cpus > pool.cpus:
-        return f"{_wish(ticket)} needs {ticket.all_cpus:g} CPUs, the cluster has {pool.cpus:g}"
+        return f"{ticket.wish} needs {ticket.all_cpus:g} CPUs, the cluster has {pool.cpus:g}"
     if ticket.all_memory > pool.memory:
-        return f"{_wish(ticket)} needs {ticket.all_memory:,} bytes of memory, the cluster has {pool.memory:,}"
+        return f"{ticket.wish} needs {ticket.all_memory:,} bytes of memory, the cluster has {pool.memory:,}"
     return ""
 
 
 def _why(ticket: Ticket, before: Sequence[Ticket], leases: Sequence[Lease], pool: Pool) -> str:
-    parts = [f"waiting for {_wish(ticket)}"]
+    parts = [f"waiting for {ticket.wish}"]
     if before:
-        parts.append(f"position {len(before) + 1} in the queue, behind {_names(t.job_id for t in before)}")
+        parts.append(f"position {len(before) + 1} in the queue, behind {_names(before)}")
     elif ticket.accelerator == CPU:
         cpus, _ = _free(leases, pool)
         parts.append(f"first in the queue, {max(cpus, 0):g} of {pool.cpus:g} CPUs free")
     else:
         parts.append("first in the queue")
-    holders = [lease.ticket.job_id for lease in leases if lease.ticket.kind == ticket.kind]
+    holders = [lease.ticket for lease in leases if lease.ticket.kind == ticket.kind]
     if holders:
         parts.append(f"held by {_names(holders)}")
     return "; ".join(parts)
 
 
-def _wish(ticket: Ticket) -> str:
-    if ticket.accelerator == CPU:
-        return f"{ticket.hosts} x {ticket.cpus:g} CPUs"
-    return f"{ticket.slices} {ticket.accelerator} {'slice' if ticket.slices == 1 else 'slices'}"
-
-
-def _names(job_ids: Iterator[str] | Collection[str], limit: int = 3) -> str:
-    names = list(job_ids)
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + more
+def _names(tickets: Sequence[Ticket], limit: int = 3) -> str:
+    more = f" and {len(tickets) - limit} more" if len(tickets) > limit else ""
+    return ", ".join(ticket.label for ticket in tickets[:limit]) + more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kinetic_ray.core.accelerators import parse_accelerator
 from kinetic_ray.core.spec import JobSpec
@@ -31,10 +31,10 @@ class Start:
 
 def ticket_of(spec: JobSpec, epoch: int) -> Ticket:
     """What the job wants of the cluster."""
+    wanted = Ticket(spec.job_id, epoch, spec.accelerator, priority=spec.priority, name=spec.name or spec.func_name)
     if spec.accelerator == CPU:
-        memory = spec.memory or 0
-        return Ticket(spec.job_id, epoch, CPU, hosts=spec.hosts, cpus=spec.cpus, memory=memory)
-    return Ticket(spec.job_id, epoch, spec.accelerator, chips_per_host=_chips(spec), slices=spec.num_slices)
+        return replace(wanted, hosts=spec.hosts, cpus=spec.cpus, memory=spec.memory or 0)
+    return replace(wanted, chips_per_host=_chips(spec), slices=spec.num_slices)
 
 
 def plan_of(spec: JobSpec, env: Mapping[str, str], *, simulated: bool) -> HostPlan:

@@ -90,12 +90,13 @@ def test_everything_typed() -> None:
     options = checked(
         accelerator="tpu-v6e-16", num_slices=2, gather="all", runtime="plain", timeout="12h", capacity_timeout="10m",
         env_vars={"A": "1"}, capture_env_vars=["B", "C_*"], output_dir="out", name="n", tags=["a", "b"],
-        backend="local",
+        priority=-3, backend="local",
     )  # fmt: skip
     assert (options.accelerator.hosts, options.num_slices, options.gather, options.runtime) == (4, 2, "all", "plain")
     assert (options.timeout, options.capacity_timeout) == (43200.0, 600.0)
     assert (options.env_vars, options.capture_env_vars) == ({"A": "1"}, ("B", "C_*"))
     assert (options.output_dir, options.name, options.tags, options.backend) == ("out", "n", ("a", "b"), "local")
+    assert options.priority == -3
 
 
 def test_none_is_as_good_as_not_given() -> None:
@@ -149,6 +150,10 @@ def test_what_type_checkers_know_is_what_there_is() -> None:
         ({"capture_env_vars": ["*"]}, "expected a name, or a prefix"),
         ({"capture_env_vars": ["A*B"]}, "expected a name, or a prefix"),
         ({"tags": "nightly"}, "['nightly']"),
+        ({"priority": "high"}, "priority='high': expected a whole number"),
+        ({"priority": True}, "priority=True"),
+        ({"priority": 1.5}, "priority=1.5"),
+        ({"priority": 10**9}, "priority=1000000000"),
         ({"tags": [1]}, "1 is not text"),
         ({"tags": ["a\nb"]}, "printable"),
         ({"name": "x" * 300}, "200"),
@@ -165,7 +170,7 @@ def test_refusals(given: dict[str, Any], told: str) -> None:
 NOT_YET = {
     "max_restarts": 3, "failure": object(), "success": object(), "hang_timeout": "1h", "lifecycle": "per-job",
     "secrets": ["hf"], "dependencies": ["numpy"], "volumes": {"/data": object()}, "debug": True, "capacity": "spot",
-    "queue": "q", "priority": 5, "ttl": 60, "placement": "kinetic.dev/rack", "profile": "p", "project": "p",
+    "queue": "q", "ttl": 60, "placement": "kinetic.dev/rack", "profile": "p", "project": "p",
     "zone": "z",
     "cluster": "c", "namespace": "n", "spot": True, "base_image_repo": "r",
 }  # fmt: skip

@@ -9,6 +9,7 @@ import pytest
 
 import kinetic_ray as kinetic
 from kinetic_ray.jobs.submitting import Call, record
+from kinetic_ray.journal import JobJournal
 from kinetic_ray.options import check_options
 from kinetic_ray.payload import Payload
 from kinetic_ray.store import Store
@@ -69,3 +70,11 @@ def test_a_deleted_working_folder_is_a_clear_error(tmp_path: Path, monkeypatch: 
     gone.rmdir()
     with pytest.raises(kinetic.ConfigError, match="has been deleted"):
         kinetic.remote(sorted).run_async([1])
+
+
+def test_the_spec_carries_what_orders_and_names_a_job() -> None:
+    store = Store(open_memory(str(uuid.uuid4())))
+    options = check_options({"priority": 7, "name": "nightly", "tags": ["a"]})
+    made = record(store, Call(sorted, (), {}, "sorted"), options, Payload(b"call", frozenset()), None)
+    spec = JobJournal(store, made.job_id).spec()
+    assert (spec.priority, spec.name, spec.tags) == (7, "nightly", ("a",))

@@ -18,9 +18,12 @@ V6E = replace(CPU, accelerator="tpu-v6e-8", chips_per_host=4, num_slices=2, runt
 
 
 def test_tickets() -> None:
-    assert ticket_of(V6E, 3) == Ticket(JOB, 3, "tpu-v6e-8", chips_per_host=4, slices=2)
+    assert ticket_of(V6E, 3) == Ticket(JOB, 3, "tpu-v6e-8", chips_per_host=4, slices=2, name="f")
     assert ticket_of(replace(V6E, chips_per_host=None), 3).chips_per_host == 8
-    assert ticket_of(replace(CPU, hosts=2, cpus=0.5, memory=7), 1) == Ticket(JOB, 1, "cpu", hosts=2, cpus=0.5, memory=7)
+    gang = Ticket(JOB, 1, "cpu", hosts=2, cpus=0.5, memory=7, name="f")
+    assert ticket_of(replace(CPU, hosts=2, cpus=0.5, memory=7), 1) == gang
+    named = ticket_of(replace(V6E, priority=7, name="nightly"), 1)
+    assert (named.priority, named.name, named.yields, named.ancestors) == (7, "nightly", False, ())
 
 
 def test_plans_carry_the_devices_and_the_values_of_variables() -> None:
