@@ -28,11 +28,12 @@ class Contender:
 
 @dataclass(frozen=True)
 class Aim:
-    """A ratio of medians that we want to reach."""
+    """A ratio that we want to reach: of the medians, or of another percentile."""
 
     ours: str
     theirs: str
     at_most: float
+    percentile: int = 50
 
 
 def timed(act: Callable[[], object]) -> Callable[[], float]:
@@ -70,11 +71,10 @@ def table(title: str, samples: Samples, aims: Sequence[Aim] = ()) -> str:
         lines.append(f"  {name:<{width - 2}} {figures} {len(values):>4}")
     for aim in aims:
         if samples.get(aim.ours) and samples.get(aim.theirs):
-            ratio = statistics.median(samples[aim.ours]) / statistics.median(samples[aim.theirs])
+            ratio = _percentile(samples[aim.ours], aim.percentile) / _percentile(samples[aim.theirs], aim.percentile)
             verdict = "reached" if ratio <= aim.at_most else "missed"
-            lines.append(
-                f"  {aim.ours} / {aim.theirs}: {ratio:.2f}x of the medians (aim <= {aim.at_most:g}x: {verdict})"
-            )
+            of = "the medians" if aim.percentile == 50 else f"percentile {aim.percentile}"
+            lines.append(f"  {aim.ours} / {aim.theirs}: {ratio:.2f}x of {of} (aim <= {aim.at_most:g}x: {verdict})")
     return "\n".join(lines)
 
 
@@ -102,6 +102,12 @@ def _processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _percentile(values: Sequence[float], percentile: int) -> float:
+    if percentile == 50 or len(values) < 2:
+        return statistics.median(values)
+    return statistics.quantiles(values, n=100, method="inclusive")[percentile - 1]
 
 
 def _time(seconds: float) -> str:

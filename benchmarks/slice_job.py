@@ -1,4 +1,4 @@
-"""The part of the slice benchmarks that runs inside the embedded cluster: `slice_job start|repeat STORE N OUT`."""
+"""The part of the slice benchmarks that runs inside the embedded cluster: `slice_job start|repeat|raw STORE N OUT`."""
 
 import json
 import sys
@@ -70,11 +70,22 @@ def repeat_gangs(store: str, count: int) -> dict[str, object]:
     return {"samples": {"a clean gang, start to end": seconds}, "notes": failures}
 
 
+def new_raw_gangs(_store: str, count: int) -> dict[str, object]:
+    """Seconds from the creation of four plain actors to the first all-reduce of their devices."""
+    place = Slice()
+    seconds = []
+    for _ in range(count):
+        start = time.time()
+        seconds.append(raw_gang(place) - start)
+    place.release()
+    return {"samples": {RAW: seconds}, "notes": []}
+
+
 def main() -> None:
-    """Runs one of the two and leaves its figures in the file OUT."""
+    """Runs one of the three and leaves its figures in the file OUT."""
     what, store, count, out = sys.argv[1:]
     attach()
-    found = {"start": compare_starts, "repeat": repeat_gangs}[what](store, int(count))
+    found = {"start": compare_starts, "repeat": repeat_gangs, "raw": new_raw_gangs}[what](store, int(count))
     half = Path(out).with_suffix(".half")
     half.write_text(json.dumps(found), encoding="utf-8")
     half.rename(out)

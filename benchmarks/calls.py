@@ -1,0 +1,208 @@
+"""Ray-style calls: a warm call, large arguments, and the call after a killed rank, each against plain Ray."""
+
+import hashlib
+import os
+import signal
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import kinetic_ray as kinetic
+from benchmarks.harness import Aim, Contender, Samples, interleave, table, timed
+from benchmarks.peers import peers
+
+ACCELERATOR, HOSTS, ONE_HOST = "tpu-v6e-16", 4, "tpu-v6e-4"
+BIG = 100 << 20  # bytes
+
+
+@kinetic.remote
+def no_op() -> int:
+    """Does nothing, on CPUs."""
+    return 1
+
+
+@kinetic.remote(accelerator=ONE_HOST)
+def no_op_on_a_slice() -> int:
+    """Does nothing, on the one host of a slice."""
+    return 1
+
+
+@kinetic.remote(accelerator=ACCELERATOR)
+def no_op_on_four_hosts() -> int:
+    """Does nothing, on all hosts of a slice."""
+    return 1
+
+
+@kinetic.remote
+def size_of(data: Any) -> int:
+    """Takes something large."""
+    return len(data)
+
+
+@kinetic.remote
+def give(size: int) -> Any:
+    """Gives something large."""
+    import numpy as np
+
+    return np.ones(size, dtype=np.uint8)
+
+
+def warm(rounds: int) -> str:
+    """A blocking call of a function that does nothing, everything warm."""
+    one = table("a warm call, one host", *_one_host(rounds))
+    four = table("a warm call, all of 4 hosts", *_four_hosts(rounds))
+    return f"{one}\n\n{four}"
+
+
+def _one_host(rounds: int) -> tuple[Samples, list[Aim]]:
+    raw = _raw_actor()
+    contenders = [
+        Contender("raw Ray actor", timed(_getter(raw.call.remote))),
+        Contender("kinetic, cpu", timed(_getter(no_op.remote))),
+        Contender(f"kinetic, {ONE_HOST}", timed(_getter(no_op_on_a_slice.remote))),
+    ]
+    samples = interleave(contenders, rounds, warm_up=20)
+    with peers() as others:
+        samples |= interleave(others, min(rounds, 20), warm_up=2)
+    aims = [Aim(contender.name, contenders[0].name, 1.25) for contender in contenders[1:]]
+    return samples, aims + [Aim(aim.ours, aim.theirs, 1.5, percentile=99) for aim in aims]
+
+
+def _four_hosts(rounds: int) -> tuple[Samples, list[Aim]]:
+    raw = _raw_fan_out()
+    ours = Contender("kinetic", timed(_getter(no_op_on_four_hosts.remote)))
+    theirs = Contender("4 raw Ray actors through one", timed(_getter(raw.call.remote)))
+    return interleave([theirs, ours], rounds, warm_up=20), [Aim(ours.name, theirs.name, 2.0)]
+
+
+def _getter(call: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: kinetic.get(call())
+
+
+def _raw_actor() -> Any:
+    import ray
+
+    @ray.remote(num_cpus=0)
+    class Raw:
+        def call(self) -> int:
+            return 1
+
+    kinetic.init()
+    actor = Raw.remote()
+    ray.get(actor.call.remote())
+    return actor
+
+
+def _raw_fan_out() -> Any:
+    import ray
+
+    @ray.remote(num_cpus=0)
+    class Fan:
+        def __init__(self, actors: list[Any]) -> None:
+            self._actors = actors
+
+        def call(self) -> int:
+            return int(ray.get([actor.call.remote() for actor in self._actors])[0])
+
+    fan = Fan.remote([_raw_actor() for _ in range(HOSTS)])
+    ray.get(fan.call.remote())
+    return fan
+
+
+def large(rounds: int) -> str:
+    """100 MB as an argument, in a closure and as a value."""
+    import numpy as np
+    import ray
+
+    raw = _raw_giver()
+    data = np.random.default_rng(0).integers(0, 255, BIG, dtype=np.uint8)
+    digest = Contender("sha256 of it", timed(lambda: hashlib.sha256(data).digest()))
+    argument = Contender("as an argument, until the ref is there", lambda: _until_ref(lambda: size_of.remote(data)))
+    closure = Contender("in a closure, until the ref is there", lambda: _until_ref(_closure(data).remote))
+    sending = interleave([digest, argument, closure], rounds)
+    ours = Contender("kinetic.get", lambda: _until_fetched(give.remote(BIG)))
+    theirs = Contender("ray.get from a raw actor", lambda: _until_fetched(raw.give.remote(BIG)))
+    getting = interleave([ours, theirs], rounds)
+    aims = [Aim(argument.name, digest.name, 1.3), Aim(closure.name, digest.name, 1.3)]
+    ray.kill(raw)
+    lines = [
+        table("100 MB sent", sending, aims),
+        f"  largest extra memory of Python while it was sent: {_extra_memory(data) / 1e6:.1f} MB (aim < 10 MB)",
+        "",
+        table("100 MB as a value, once it is there", getting, [Aim(ours.name, theirs.name, 1.2)]),
+    ]
+    return "\n".join(lines)
+
+
+def _closure(data: Any) -> Any:
+    def length() -> int:
+        return len(data)
+
+    return kinetic.remote(length)
+
+
+def _until_ref(call: Callable[[], Any]) -> float:
+    """Seconds until the call has its ref; what happens then is waited for, but not counted."""
+    start = time.perf_counter()
+    ref = call()
+    seconds = time.perf_counter() - start
+    kinetic.get(ref)
+    return seconds
+
+
+def _until_fetched(ref: Any) -> float:
+    kinetic.wait([ref])
+    start = time.perf_counter()
+    kinetic.get(ref)
+    return time.perf_counter() - start
+
+
+def _extra_memory(data: Any) -> int:
+    """Bytes that Python had allocated at most beyond what there was, over a call with an argument and a closure."""
+    tracemalloc.start()
+    try:
+        for call in (lambda: size_of.remote(data), _closure(data).remote):
+            kinetic.get(call())
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _raw_giver() -> Any:
+    import ray
+
+    @ray.remote(num_cpus=0)
+    class Giver:
+        def give(self, size: int) -> Any:
+            import numpy as np
+
+            return np.ones(size, dtype=np.uint8)
+
+    kinetic.init()
+    return Giver.remote()
+
+
+@kinetic.remote(accelerator=ACCELERATOR, gather="all")
+def ranks_of_a_gang() -> int:
+    """A collective on all devices; gives the rank's process."""
+    from benchmarks.all_reduce import first_all_reduce
+
+    first_all_reduce()
+    return os.getpid()
+
+
+def revived(rounds: int) -> str:
+    """The first all-reduce of a gang after one of its ranks was killed, against four new Ray actors."""
+    from benchmarks.slices import in_the_cluster
+
+    raw = in_the_cluster("raw", rounds, timeout=120 + 60 * (rounds + 1))["samples"]
+    samples = {"kinetic, the next call": [_after_a_kill() for _ in range(rounds)], **raw}
+    return table("16 devices again after a killed rank", samples, [Aim(*samples, at_most=0.25)])
+
+
+def _after_a_kill() -> float:
+    os.kill(kinetic.get(ranks_of_a_gang.remote())[2], signal.SIGKILL)
+    start = time.perf_counter()
+    kinetic.get(ranks_of_a_gang.remote())
+    return time.perf_counter() - start
