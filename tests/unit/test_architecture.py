@@ -21,7 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("config", "frames", "options", "store", "journal", "wire", "payload", "bundle", "data"),
     ("runner",),
     ("backends",),
-    ("jobs",),
+    ("jobs", "calls"),
     ("ui",),
     ("api", "batch", "sweep"),
     ("",),  # kinetic_ray/__init__.py
@@ -37,7 +37,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "click": ("cli",),
     "rich": ("cli", "ui"),
 }
-LAZY_PLACES: dict[str, tuple[str, ...]] = {"ray": ("api",)}  # only inside functions or for type checkers
+LAZY_PLACES: dict[str, tuple[str, ...]] = {"ray": ("api", "calls")}  # only inside functions or for type checkers
 ENVIRONMENT_PLACES = ("config", "runner", "backends.local.env", "testing")
 
 # core/ is pure: of the standard library it takes nothing that reads, writes, waits, tells the time or rolls dice.
