@@ -18,6 +18,7 @@ from kinetic_ray.errors import KineticError
 from kinetic_ray.journal import Fenced
 from kinetic_ray.runner.book import Overdue, reading_of
 from kinetic_ray.runner.broker import find_broker
+from kinetic_ray.runner.echo import Echo
 from kinetic_ray.runner.gang import Gang
 from kinetic_ray.runner.inbox import HostLost, HostsGone, Inbox, Stop, StopAsked, Stopped, TimedOut
 from kinetic_ray.runner.liveline import Liveline
@@ -66,6 +67,10 @@ class Ending:
         more = {"rank": self.rank, "attempt": self.attempt}
         return fields | {name: value for name, value in more.items() if value is not None}
 
+    def to_text(self) -> str:
+        words = str(self.status) if self.reason is None else f"{self.status}, {self.reason}"
+        return f"{words}: {self.message}" if self.message else words
+
 
 class Over(Exception):
     """Raised where the job ends whatever its failure policy says."""
@@ -90,6 +95,7 @@ class Driver:
         self._job = job
         self._inbox = inbox
         self._recorder = job.recorder
+        self._echo = Echo(job.journal.store, job.journal.keys, job.epoch)
         self._supervisor = supervisor
         self._simulated = simulated
         self._policy = FailurePolicy()
@@ -108,6 +114,7 @@ class Driver:
             self._recorder.add(EventKind.ENDED, **ending.to_event())
             self._recorder.close()
             self._job.journal.settle()
+            self._echo.say(f"{self._job.spec.func_name} ({self._job.spec.job_id}) {ending.to_text()}")
         except Stopped as stopped:
             return self._say(_EXITS[stopped.asked.stop], str(stopped))
         except Fenced as fenced:
@@ -142,6 +149,8 @@ class Driver:
                 case Action.RESTART:
                     fields = {"reason": str(end.reason or ""), "message": end.message, "rank": end.rank}
                     self._recorder.add(EventKind.ATTEMPT_FAILED, attempt=end.attempt, **fields)
+                    why = f"{end.reason}: {end.message}" if end.reason else end.message
+                    self._echo.say(f"attempt {end.attempt} failed, attempt {end.attempt + 1} follows. {why}")
             history.append(end)
 
     # Queue.
@@ -154,7 +163,8 @@ class Driver:
         seen = ""
         while True:
             self._broker = self._broker or find_broker(self._supervisor)
-            asked = {0: self._broker.acquire.remote(ticket.to_dict(), seen, _POLL)}
+            acquire = self._broker.acquire.options(name=f"{self._job.spec.func_name} ({ticket.job_id}): acquire")
+            asked = {0: acquire.remote(ticket.to_dict(), seen, _POLL)}
             try:
                 answer = self._inbox.gather(asked, deadline)[0]
             except TimedOut:
@@ -204,7 +214,8 @@ class Driver:
         if self._deadline is None and spec.timeout is not None:
             self._deadline = time.monotonic() + spec.timeout
         try:
-            return gang.run(tasks, self._deadline)
+            with self._echo.attempt(number):
+                return gang.run(tasks, self._deadline)
         except Overdue as overdue:
             text = f"timeout={spec.timeout:g} s ran out: {overdue}. What still ran was stopped: allow more, or do less"
             raise Over(Reason.DEADLINE_EXCEEDED, text, overdue.rank, number) from None
@@ -257,7 +268,7 @@ class Driver:
             steps.append(self._release)
         if self._liveline is not None:
             steps.append(self._liveline.close)
-        steps.append(self._recorder.close)
+        steps += [self._recorder.close, self._echo.close]  # nobody waits for the echo: all is given back by then
         for step in steps:
             try:
                 step()

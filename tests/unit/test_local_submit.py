@@ -337,9 +337,25 @@ def test_cancel_is_told_to_the_driver_then_enforced(tmp_path: Path, api: FakeJob
         bench.journal(job_id).request_cancel({})
         await bench.loop.cancel(bench.store.url, job_id)
         assert await asyncio.wait_for(told.readline(), WAIT) == b'{"event":"cancel"}\n'
+        assert f"POST /api/jobs/{job_id}/stop" in api.asked  # first, or Ray would call the driver's exit a failure
         state = await bench.until_gone(job_id)  # it doesn't listen
         assert (state.status, state.reason) == ("STOPPED", "Cancelled")
-        assert f"POST /api/jobs/{job_id}/stop" in api.asked
+
+    _run(tmp_path, api, test)
+
+
+def test_cancel_is_told_to_the_driver_though_ray_refuses_to_stop_it(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = await bench.submitted()
+        told = await bench.driver_comes(job_id)
+        del api.jobs[job_id]
+        bench.journal(job_id).request_cancel({})
+        await bench.loop.cancel(bench.store.url, job_id)
+        assert await asyncio.wait_for(told.readline(), WAIT) == b'{"event":"cancel"}\n'
+        log = bench.journal(job_id).claim({})
+        log.append(Event(EventKind.ENDED, 1.0, {"status": "STOPPED", "reason": "Cancelled", "message": "cancelled"}))
+        await bench.driver_goes(job_id)
+        assert (await bench.until_gone(job_id)).message == "cancelled"
 
     _run(tmp_path, api, test)
 

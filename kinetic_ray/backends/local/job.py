@@ -19,6 +19,7 @@ class Job:
         spec: What the client asked for.
         driver: The open line of its driver.
         stopped: Whether Ray calls it STOPPED.
+        told_ray: Whether Ray was asked to stop it after a cancel.
         changed: Set when a driver has come or gone, or a cancel was asked for.
     """
 
@@ -32,6 +33,7 @@ class Job:
     driven: bool = False
     cancelled: bool = False
     stopped: bool = False
+    told_ray: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -53,6 +55,7 @@ class Patience:
         cancel: For a driver to end its job after it was told of a cancel.
         notice: For Ray to notice that a driver is gone.
         stop: For a driver to be gone that Ray was told to stop.
+        tell: For Ray to take a stop, before the driver itself is told of a cancel.
         look: Between two looks at a job whose driver has not come.
     """
 
@@ -60,4 +63,5 @@ class Patience:
     cancel: float = 10.0
     notice: float = 10.0
     stop: float = 40.0
+    tell: float = 2.0
     look: float = 1.0

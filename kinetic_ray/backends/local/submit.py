@@ -246,6 +246,7 @@ class SubmitLoop:
             if job.cancelled and stop_at is None:
                 stop_at = time.monotonic() + self._patience.cancel
             if job.cancelled and job.driver is not None:
+                await self._tell_ray(api, job)
                 push(job.driver, {"event": "cancel"})  # again at each look: it does no harm, and none is lost
             if stop_at is not None and time.monotonic() > stop_at:
                 return
@@ -254,6 +255,14 @@ class SubmitLoop:
             job.changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(job.changed.wait(), self._patience.look)
+
+    async def _tell_ray(self, api: JobsApi, job: Job) -> None:
+        """Has Ray stop a driver before it is told itself: else Ray's list of jobs would call its end a failure."""
+        if not job.told_ray:
+            job.told_ray = True
+            telling = asyncio.ensure_future(to_thread(api.stop, job.job_id))
+            telling.add_done_callback(lambda done: done.cancelled() or done.exception())  # the driver is told anyway
+            await asyncio.wait([telling], timeout=self._patience.tell)
 
     async def _is_succeeded(self, job: Job) -> bool:
         """Whether a newer driver, which has fenced the one that went, says hello in time: closing would fence it."""

@@ -137,7 +137,8 @@ class Cluster:
     def _is_agent(self, process: psutil.Process) -> bool:
         try:
             mine = process.environ().get("KINETIC_HOME") == str(self.home)
-            return mine and "HostAgent" in " ".join(process.cmdline()) and alive(process.pid)
+            title = " ".join(process.cmdline())  # such as "ray::stay on host 0, attempt 1: next"
+            return mine and title.startswith("ray::") and " on host " in title and alive(process.pid)
         except psutil.Error:
             return False
 
