@@ -1,10 +1,10 @@
-"""`kinetic local`: look at the embedded cluster, or stop it; it starts by itself when a job needs it."""
+"""`kinetic local`: look at the embedded cluster, take hosts away, stop it; it starts by itself when a job needs it."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,6 +13,7 @@ import click
 from kinetic_ray import config
 from kinetic_ray.backends.local import client
 from kinetic_ray.backends.local.paths import runtime_of
+from kinetic_ray.backends.local.preempt import GRACE_S, RETURN_AFTER_S
 from kinetic_ray.cli.exits import ExitCode, Refusal
 from kinetic_ray.cli.output import json_option, print_json, print_table, say
 from kinetic_ray.errors import KineticError, UsageError
@@ -21,14 +22,14 @@ from kinetic_ray.ui.text import format_duration
 _ANSWER_SECONDS = 30.0
 
 
-def ask(op: str, timeout: float = _ANSWER_SECONDS) -> dict[str, Any] | None:
+def ask(op: str, timeout: float = _ANSWER_SECONDS, fields: Mapping[str, object] | None = None) -> dict[str, Any] | None:
     """The supervisor's answer; None when none runs. Starts nothing.
 
     Raises:
         KineticError: It refused, or doesn't answer in time.
     """
     with _answering():
-        return client.ask(config.home(), {"op": op}, timeout)
+        return client.ask(config.home(), {"op": op, **(fields or {})}, timeout)
 
 
 @contextmanager
@@ -42,7 +43,7 @@ def _answering() -> Iterator[None]:
 
 @click.group()
 def local() -> None:
-    """Look at the embedded cluster, or stop it.
+    """Look at the embedded cluster, take hosts away, stop it.
 
     It is a Ray cluster of your own on this machine, with simulated slices. The first job starts it, and it stops
     when it has been idle for a while. It is kept apart by user, KINETIC_HOME and Python environment.
@@ -101,15 +102,48 @@ def _print_status(answer: Mapping[str, Any]) -> None:
     for label, value in facts.items():
         if value:
             say(f"{label:>10}  {value}")
-    slices = answer.get("slices", [])
-    if slices:
-        say("")
-        rows = [(each["name"], each["accelerator"], each["state"], _hosts(each["hosts"])) for each in slices]
-        print_table(("slice", "accelerator", "state", "hosts"), rows, color=config.color())
-    if jobs := _open(answer):
-        say("")
-        driven = [(job["job_id"], job["state"], job["store"]) for job in jobs]
-        print_table(("job", "state", "store"), driven, color=config.color())
+    for titles, rows in (slice_rows(answer), lease_rows(answer), queue_rows(answer), _job_rows(answer)):
+        if rows:
+            say("")
+            print_table(titles, rows, color=config.color())
+
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+def slice_rows(answer: Mapping[str, Any]) -> Table:
+    """The slices; with who holds them, where anybody holds anything."""
+    titles = ("slice", "accelerator", "state", "hosts", "held by")
+    holders = {name: lease["holder"] for lease in answer.get("leases", ()) for name in lease.get("slices", ())}
+    rows = [
+        (each["name"], each["accelerator"], each["state"], _hosts(each["hosts"]), holders.get(each["name"], ""))
+        for each in answer.get("slices", ())
+    ]
+    return (titles, rows) if holders else (titles[:-1], [row[:-1] for row in rows])
+
+
+def lease_rows(answer: Mapping[str, Any]) -> Table:
+    """Who holds what, slices or CPUs."""
+    rows = [(each["holder"], each.get("name", ""), _held(each)) for each in answer.get("leases", ())]
+    return ("holder", "function", "holds"), rows
+
+
+def _held(lease: Mapping[str, Any]) -> str:
+    held = ", ".join(lease.get("slices", ())) or f"{lease.get('cpus', 0):g} CPUs"
+    return f"{held} (idle)" if lease.get("idle_ok") else held
+
+
+def queue_rows(answer: Mapping[str, Any]) -> Table:
+    """Who waits for what, and why; the next one first."""
+    rows = [
+        (each["holder"], each.get("name", ""), str(each.get("wish", "")), each.get("reason", ""))
+        for each in answer.get("queue", ())
+    ]
+    return ("waits", "function", "for", "because"), rows
+
+
+def _job_rows(answer: Mapping[str, Any]) -> Table:
+    return ("job", "state", "store"), [(job["job_id"], job["state"], job["store"]) for job in _open(answer)]
 
 
 def open_jobs(answer: Mapping[str, Any]) -> int:
@@ -125,6 +159,38 @@ def _open(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _hosts(hosts: list[Mapping[str, Any]]) -> str:
     up = sum(host.get("state") == "up" for host in hosts)
     return f"{up} of {len(hosts)} up"
+
+
+@local.command()
+@click.argument("target", metavar="SLICE|HOST")
+@click.option(
+    "--grace", type=float, metavar="S", help=f"Seconds between the notice and the end; {GRACE_S:g} if not given."
+)
+@click.option("--silent", is_flag=True, help="Without notice: the hosts stop answering, as a broken machine does.")
+@click.option(
+    "--return-after",
+    type=float,
+    metavar="S",
+    help=f"Seconds until a fixed pool has the slice again; {RETURN_AFTER_S:g} if not given.",
+)
+@json_option
+def preempt(target: str, grace: float | None, silent: bool, return_after: float | None, as_json: bool) -> None:
+    """Take a slice, or one host of it, away as GKE would.
+
+    SLICE is a name that `kinetic local status` shows, HOST is a slice's name and the host's number: tpu-v6e-16-0.2.
+
+    What runs there gets SIGTERM, then the time of grace, then the hosts are gone. A slice goes as a whole, also when
+    only one of its hosts is taken. Returns at once.
+    """
+    asked = {"target": target, "grace": grace, "silent": silent, "return_after": return_after}
+    answer = ask("preempt", fields=asked)
+    if answer is None:
+        raise Refusal("no embedded cluster runs, so there is nothing to take away", ExitCode.NO)
+    if as_json:
+        print_json(_without_ok(answer))
+        return
+    end = "stops answering now" if silent else f"was told, and goes in {answer['grace']:g} s at the latest"
+    say(f"{target} {end}")
 
 
 @local.command()

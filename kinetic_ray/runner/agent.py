@@ -110,6 +110,13 @@ class HostAgent:
             raise UsageError(f"attempt {attempt} was never started on this host")
         return found.feed.take(timeout)
 
+    def announce_end(self, attempt: int) -> None:
+        """This host is about to be taken away: an attempt that runs gets SIGTERM, as pods get it from Kubernetes."""
+        with self._lock:
+            found = self._ranks.get(attempt)
+        if found is not None:
+            found.terminate()
+
     def fence(self, attempt: int) -> None:
         """Ends this and every earlier attempt with all their processes; returns when they are gone."""
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kinetic_ray.core.causes import Failure, cause_of, explain, explain_overdue, failure_of
@@ -51,6 +52,8 @@ class AttemptBook:
         self._running = set(self._hosts)
         self._stopped: set[int] = set()
         self._phases: dict[int, str] = {}
+        self._going: set[int] = set()
+        self._patient = False
 
     @property
     def running(self) -> frozenset[int]:
@@ -59,8 +62,9 @@ class AttemptBook:
 
     @property
     def is_over(self) -> bool:
-        """Whether all succeeded, or one failed."""
-        return not self._running or bool(self.failures)
+        """Whether all succeeded, or one failed. Ranks whose hosts are about to go are let use their time of grace."""
+        in_grace = self._patient and self._running & self._going
+        return not self._running or (bool(self.failures) and not in_grace)
 
     @property
     def is_clear(self) -> bool:
@@ -84,9 +88,23 @@ class AttemptBook:
                 return self._ended(rank, Outcome.from_dict(message["outcome"]), fenced=bool(message.get("fenced")))
         return []
 
+    def rank_on(self, node_id: str) -> int | None:
+        """The rank of a host, if it is one of these."""
+        return next((rank for rank, host in self._hosts.items() if host.node_id == node_id), None)
+
+    def expect_loss(self, rank: int, grace: float) -> list[Note]:
+        """A rank's host is about to be taken away: whatever the rank fails of from now on, that is the reason."""
+        slice_name = self._hosts[rank].slice_name
+        is_news = all(self._hosts[known].slice_name != slice_name for known in self._going)
+        self._going.add(rank)
+        self._patient = True
+        text = f"{self._hosts[rank].where} is being preempted: its slice goes in {grace:g} s"
+        return [(EventKind.WARNED, {"message": text})] if is_news else []
+
     def lose_host(self, lost: HostLost) -> list[Note]:
         """A host is gone, and with it its rank, whatever that rank may have said."""
-        rank = next((r for r, host in self._hosts.items() if host.node_id == lost.node_id), None)
+        rank = self.rank_on(lost.node_id)
+        self._patient = self._patient and rank is None
         if rank is None or (rank not in self._running and not self._is_unsure(rank)):
             return []
         self.failures = [f for f in self.failures if f.rank != rank or not f.unsure]
@@ -131,6 +149,9 @@ class AttemptBook:
         return self._fail(failure_of(outcome, self._hosts[rank].where, len(self._hosts)))
 
     def _fail(self, failure: Failure) -> list[Note]:
+        if failure.rank in self._going and failure.reason not in (Reason.PREEMPTED, Reason.NODE_LOST):
+            text = f"its host was being preempted; {failure.message}"
+            failure = replace(failure, reason=Reason.PREEMPTED, message=text, unsure=False)
         self._running.discard(failure.rank)
         self.failures.append(failure)
         fields = {"rank": failure.rank, "ok": False, "reason": str(failure.reason), "message": failure.message}

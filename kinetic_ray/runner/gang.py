@@ -13,7 +13,7 @@ from kinetic_ray.core.policy import AttemptEnd
 from kinetic_ray.core.state import EventKind
 from kinetic_ray.runner.agent import HostAgent
 from kinetic_ray.runner.book import AttemptBook, Note
-from kinetic_ray.runner.inbox import Answer, HostLost, Inbox
+from kinetic_ray.runner.inbox import Answer, HostGoing, HostLost, Inbox
 from kinetic_ray.runner.recorder import Recorder
 from kinetic_ray.runner.slices import Host, Placement, check_hosts, node_address, node_is_alive
 from kinetic_ray.runner.task import HostPlan, RankTask
@@ -98,6 +98,8 @@ class Gang:
         try:
             for rank in self._tasks:
                 self._ask(book, rank, "start")
+            for going in self._inbox.going:
+                self._announce(book, going)
             self._hear_until_over(book, deadline)
         except BaseException:
             self.fence(book.number)
@@ -158,9 +160,12 @@ class Gang:
                 lost = HostLost(host.node_id, host.slice_name, host.worker_id, "Silent")
                 self._note(book.lose_host(lost))
 
-    def _hear(self, book: AttemptBook, item: Answer | HostLost, now: float) -> None:
+    def _hear(self, book: AttemptBook, item: Answer | HostGoing | HostLost, now: float) -> None:
         if isinstance(item, HostLost):
             self._note(book.lose_host(item))
+            return
+        if isinstance(item, HostGoing):
+            self._announce(book, item)
             return
         match item.tag:
             case (str(kind), number, int(rank)) if number == book.number:
@@ -168,6 +173,13 @@ class Gang:
                     self._failed(book, rank, kind, item.error)
                 elif kind == "start" or not self._take(book, rank, item.value, now):
                     self._ask(book, rank, "next")
+
+    def _announce(self, book: AttemptBook, going: HostGoing) -> None:
+        """Has the rank of a host that is about to go be told so; it may save what it has."""
+        rank = book.rank_on(going.node_id)
+        if rank is not None:
+            self._note(book.expect_loss(rank, going.grace))
+            self._call(rank, "announce_end", book.number).remote(book.number)
 
     def _take(self, book: AttemptBook, rank: int, messages: Sequence[Mapping[str, Any]], now: float) -> bool:
         for message in messages:

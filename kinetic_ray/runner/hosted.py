@@ -63,6 +63,12 @@ class HostedRank:
     def pid(self) -> int:
         return self._child.pid
 
+    def terminate(self) -> None:
+        """Sends the rank SIGTERM, and does no more: what it does about that, if anything, is up to the user's code."""
+        if not self._child.ended.done():
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, signal.SIGTERM)
+
     def fence(self) -> None:
         """Ends the child and all below it; returns when they are gone and the end is in the feed."""
         if not self.feed.ended:

@@ -39,6 +39,14 @@ class HostLost:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class HostGoing:
+    """A host is about to be taken away: it has been told, and has a time of grace."""
+
+    node_id: str
+    grace: float
+
+
 class Stop(StrEnum):
     """Why the driver must stop whatever it is doing."""
 
@@ -56,7 +64,7 @@ class StopAsked:
     message: str = ""
 
 
-Item = Answer | HostLost | StopAsked
+Item = Answer | HostGoing | HostLost | StopAsked
 
 
 class Stopped(Exception):
@@ -85,6 +93,7 @@ class Inbox:
     def __init__(self) -> None:
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
         self._lost: list[HostLost] = []
+        self._going: list[HostGoing] = []
 
     def put(self, item: Item) -> None:
         self._items.put(item)
@@ -93,7 +102,7 @@ class Inbox:
         """Puts an :class:`Answer` with this tag when the ref has its value; doesn't block, and needs no polling."""
         ref.future().add_done_callback(partial(self._deliver, tag))
 
-    def take(self, deadline: float | None = None) -> Answer | HostLost | None:
+    def take(self, deadline: float | None = None) -> Answer | HostGoing | HostLost | None:
         """The next item, or None once the monotonic clock has passed the deadline.
 
         Raises:
@@ -104,11 +113,18 @@ class Inbox:
             raise Stopped(item)
         if isinstance(item, HostLost):
             self._lost.append(item)
+        if isinstance(item, HostGoing):
+            self._going.append(item)
         return item
 
     def lost_among(self, node_ids: frozenset[str]) -> HostLost | None:
         """The first loss so far of one of these nodes."""
         return next((lost for lost in self._lost if lost.node_id in node_ids), None)
+
+    @property
+    def going(self) -> tuple[HostGoing, ...]:
+        """All notices so far."""
+        return tuple(self._going)
 
     def gather(
         self, refs: dict[Any, Ref], deadline: float | None = None, needed: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""The driver's line to the supervisor: while it is open the driver lives; cancels and lost hosts come down it."""
+"""The driver's line to the supervisor: while it is open the driver lives; cancels and news of hosts come down it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from kinetic_ray import wire
-from kinetic_ray.runner.inbox import HostLost, Inbox, Stop, StopAsked
+from kinetic_ray.runner.inbox import HostGoing, HostLost, Inbox, Stop, StopAsked
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,6 +48,8 @@ class Liveline:
                         inbox.put(StopAsked(Stop.CANCEL))
                     case "host_lost":
                         inbox.put(_host_lost(message))
+                    case "host_going":
+                        inbox.put(HostGoing(message["node_id"], float(message.get("grace") or 0.0)))
         except (OSError, wire.WireError) as exc:
             _LOG.warning("the line to the supervisor broke: %s", exc)
 

@@ -59,12 +59,12 @@ def _from_proc() -> Iterator[tuple[int, int]]:
                     yield int(entry.name), int(parent)
 
 
-def descendants(root: int) -> set[int]:
-    """Every living process below `root`."""
-    tree, found = parents(), {root}
+def descendants(*roots: int) -> set[int]:
+    """Every living process below `roots`."""
+    tree, found = parents(), set(roots)
     while more := {pid for pid, parent in tree.items() if parent in found and pid not in found}:
         found |= more
-    return found - {root}
+    return found.difference(roots)
 
 
 def end(pid: int) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import time
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from kinetic_ray.backends.local import env, pool
+from kinetic_ray.backends.local import env, pool, preempt, residents
 from kinetic_ray.backends.local.head import Head, HeadReport
 from kinetic_ray.backends.local.hub import Hub
 from kinetic_ray.backends.local.launch import Launched, Launcher, LaunchFailed
@@ -46,9 +48,11 @@ class SimulatedSlice:
     """One slice.
 
     Attributes:
-        state: "starting", "up", "stopping" or "lost".
+        state: "starting", "up", "going" (preempted, with notice), "silent" (without), "stopping" or "lost".
         ready: Done when it is up, or has failed to come up.
         starter: The task that starts it.
+        rest: Seconds that its name rests after its end.
+        hurry: Set when there is nobody any more for whom a preempted slice should last out its grace.
     """
 
     name: str
@@ -58,6 +62,8 @@ class SimulatedSlice:
     used_at: float
     state: str = "starting"
     starter: asyncio.Task[None] | None = None
+    rest: float = 0.0
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
     def to_dict(self) -> dict[str, Any]:
         """As `status` shows it."""
@@ -126,11 +132,27 @@ class Slices:
         """Notes which slices are in use."""
         for name in self._leased.difference(names) & self._slices.keys():
             self._slices[name].used_at = time.monotonic()
+            self._slices[name].hurry.set()
         self._leased = frozenset(names)
 
     def to_list(self) -> list[dict[str, Any]]:
         """As `status` shows them."""
         return [one.to_dict() for one in sorted(self._slices.values(), key=lambda one: one.name)]
+
+    def shapes(self) -> dict[str, preempt.Shape]:
+        """What there is to take away."""
+        return {name: preempt.Shape(len(one.hosts), one.state) for name, one in self._slices.items()}
+
+    def take_away(self, asked: preempt.Preemption) -> None:
+        """Takes a slice away; returns at once, with those that use it about to be told, or left in silence."""
+        one = self._slices[asked.slice_name]
+        one.rest = asked.return_after
+        if one.state == "starting":  # nobody is there yet who could be told
+            self._stop(one.name)
+            return
+        one.state = "silent" if asked.silent else "going"
+        one.hurry.clear()
+        self._spawn(self._silence(one, asked) if asked.silent else self._announce(one, asked))
 
     def stop_idle(self, seconds: float) -> None:
         """Stops what nobody has used for so long."""
@@ -172,7 +194,7 @@ class Slices:
         return time.monotonic() if one.name in self._leased else one.used_at
 
     def _unusable(self) -> set[str]:
-        return {*self._leased, *(one.name for one in self._slices.values() if one.state in ("stopping", "lost"))}
+        return {*self._leased, *(one.name for one in self._slices.values() if one.state not in ("starting", "up"))}
 
     def _kept(self) -> set[str]:
         """What must not be stopped for another's sake."""
@@ -221,7 +243,7 @@ class Slices:
         environ = env.host_environment(one.accelerator, one.name, host.worker_id, self.runtime.nursery)
         plan = NodePlan(
             name=f"{one.name}.{host.worker_id}",
-            temp_dir=str(self.runtime.hosts / f"{one.name}.{host.worker_id}"),
+            temp_dir=str(self._folder(one, host)),
             socket_dir=str(self.runtime.sockets),
             chips=one.accelerator.chips_per_host,
             object_store=_OBJECT_STORE,
@@ -245,16 +267,37 @@ class Slices:
         self._spawn(self.launcher.end_orphans())
         if one.state == "starting" and one.starter is not None:
             one.starter.cancel()
-        if one.state == "up":
-            one.state = "lost"
-            self._tell_lost(one, host, "NodeLost")
-            for other in one.hosts:
-                if other is not host and other.state == "up":
-                    self._tell_lost(one, other, "SliceLost")
-            self._spawn(self._end(one, rest=_REST_S))
+        if one.state in ("up", "going", "silent"):
+            one.rest = max(one.rest, _REST_S)
+            there = [other.worker_id for other in one.hosts if other is host or other.state == "up"]
+            reason = "Preempted" if one.state == "going" else "NodeLost"
+            self._lose(one, preempt.losses(there, host.worker_id, reason))
 
-    def _tell_lost(self, one: SimulatedSlice, host: Host, reason: str) -> None:
-        self.hub.publish("host_lost", node_id=host.node_id, slice=one.name, worker_id=host.worker_id, reason=reason)
+    async def _announce(self, one: SimulatedSlice, asked: preempt.Preemption) -> None:
+        """A preemption as Google means it: a word, the time of grace, the end."""
+        taken = [host for host in one.hosts if asked.takes(host.worker_id)]
+        for host in taken:
+            self._tell("host_going", one, host, "Preempted", grace=asked.grace)
+        await _wait(one.hurry, asked.grace)
+        if one.state == "going":
+            self._lose(one, preempt.losses([h.worker_id for h in one.hosts], asked.worker_id, "Preempted"))
+
+    async def _silence(self, one: SimulatedSlice, asked: preempt.Preemption) -> None:
+        """A host that is lost without a word: it stops answering, and whoever needs it has to find that out."""
+        frozen = [(self._folder(one, h), h.launched.pid) for h in one.hosts if h.launched and asked.takes(h.worker_id)]
+        await asyncio.gather(*(asyncio.to_thread(residents.freeze, *host) for host in frozen))
+        await _wait(one.hurry, preempt.SILENCE_S)
+        await asyncio.gather(*(asyncio.to_thread(residents.end, *host) for host in frozen))
+
+    def _lose(self, one: SimulatedSlice, losses: Sequence[tuple[int, str]]) -> None:
+        one.state = "lost"
+        for worker_id, reason in losses:
+            self._tell("host_lost", one, one.hosts[worker_id], reason)
+        self._spawn(self._end(one))
+
+    def _tell(self, event: str, one: SimulatedSlice, host: Host, reason: str, **more: float) -> None:
+        about = {"node_id": host.node_id, "slice": one.name, "worker_id": host.worker_id, "reason": reason}
+        self.hub.publish(event, **about, **more)
 
     def _stop(self, name: str) -> None:
         one = self._slices[name]
@@ -263,12 +306,17 @@ class Slices:
         elif one.state == "up":
             one.state = "stopping"
             self._spawn(self._end(one))
+        one.hurry.set()
 
-    async def _end(self, one: SimulatedSlice, rest: float = 0.0) -> None:
+    async def _end(self, one: SimulatedSlice) -> None:
         await asyncio.gather(*(self.launcher.stop(host.launched) for host in one.hosts if host.launched))
         for host in one.hosts:
-            shutil.rmtree(self.runtime.hosts / f"{one.name}.{host.worker_id}", ignore_errors=True)
-        asyncio.get_running_loop().call_later(rest, self._remove, one)
+            shutil.rmtree(self._folder(one, host), ignore_errors=True)
+        asyncio.get_running_loop().call_later(one.rest, self._remove, one)
+
+    def _folder(self, one: SimulatedSlice, host: Host) -> Path:
+        """The host's Ray folder."""
+        return self.runtime.hosts / f"{one.name}.{host.worker_id}"
 
     def _remove(self, one: SimulatedSlice) -> None:
         if self._slices.get(one.name) is one:
@@ -280,6 +328,11 @@ class Slices:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
 
 
 def _offer(one: SimulatedSlice) -> Mapping[str, Any]:

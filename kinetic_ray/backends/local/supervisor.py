@@ -17,8 +17,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from kinetic_ray.backends.local import env, guard, leftovers, pool
+from kinetic_ray.backends.local import env, guard, leftovers, pool, preempt
 from kinetic_ray.backends.local.head import Head
 from kinetic_ray.backends.local.hub import Hub
 from kinetic_ray.backends.local.launch import Launcher
@@ -66,6 +67,7 @@ class Supervisor:
         self._head = Head(runtime, self._launcher)
         self._nursery = Nursery(runtime, self._launcher)
         self._slices = Slices(runtime, self._launcher, self._head, self._hub, self._limits, self._nursery)
+        self._broker_says: dict[str, Any] = {}
         self._jobs = SubmitLoop(self._head, self._hub, token, self._foresee)
         operations = {
             "hello": self._hello,
@@ -75,6 +77,7 @@ class Supervisor:
             "cancel": self._cancel,
             "slices": self._ask_slices,
             "leases": self._lease,
+            "preempt": self._preempt,
             "check": self._check,
             "env": self._env,
             "stop": self._stop,
@@ -184,6 +187,7 @@ class Supervisor:
             "stores": self._jobs.stores(),
             "pool": self._pool(),
             "max_drivers": self._jobs.max_drivers,
+            **self._broker_says,
         }
 
     async def _submit(self, request: Request) -> Answer:
@@ -209,7 +213,13 @@ class Supervisor:
 
     async def _lease(self, request: Request) -> Answer:
         self._slices.lease(request["names"])
+        self._broker_says = {part: request[part] for part in ("leases", "queue") if request.get(part)}
         return {}
+
+    async def _preempt(self, request: Request) -> Answer:
+        asked = preempt.read(request, self._slices.shapes())
+        self._slices.take_away(asked)
+        return asked.to_dict()
 
     async def _check(self, request: Request) -> Answer:
         check_need(self._limits, request)
