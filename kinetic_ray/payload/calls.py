@@ -57,13 +57,29 @@ def pack_call(
         data = pickler.dumps(call)
     except Exception as exc:
         name = getattr(function, "__name__", type(function).__name__)
-        depth = 0 if _is_too_deep(exc) else None
-        culprit = find_culprit(function, args, kwargs, lambda obj: CallPickler(by_value).dumps(obj), depth)
-        raise PayloadError(
-            f"{name}: {culprit} can't be sent to another process: {_words(exc)}. "
-            "Make it inside the function, or pass what it is made from"
-        ) from exc
+        raise refusal(name, (function, args, kwargs), lambda obj: CallPickler(by_value).dumps(obj), exc) from exc
     return Payload(data, frozenset(pickler.modules))
+
+
+def refusal(
+    name: str,
+    call: tuple[Any, tuple[Any, ...], Mapping[str, Any]],
+    dump: Callable[[object], object],
+    exc: BaseException,
+) -> PayloadError:
+    """What to say of a call that can't be pickled: names the part that is to blame.
+
+    Args:
+        name: The function's.
+        call: The function, its arguments, its keyword arguments.
+        dump: Pickles one object, or raises.
+        exc: What pickling all of it has raised.
+    """
+    culprit = find_culprit(*call, dump, 0 if _is_too_deep(exc) else None)
+    return PayloadError(
+        f"{name}: {culprit} can't be sent to another process: {_words(exc)}. "
+        "Make it inside the function, or pass what it is made from"
+    )
 
 
 def dump_call(
@@ -99,11 +115,11 @@ def load_call(data: bytes, root: Path | None = None) -> tuple[Callable[..., Any]
         )
     function = call["function"]
     if root is not None and call["main"] is not None:
-        _place_main(function, root / call["main"])
+        place_main(function, root / call["main"])
     return function, call["args"], call["kwargs"]
 
 
-def _place_main(function: Any, file: Path) -> None:
+def place_main(function: Any, file: Path) -> None:
     """Lets the script's functions, which share one namespace, find `__file__` where the script lies now."""
     while isinstance(function, partial | MethodType):
         function = function.func if isinstance(function, partial) else function.__func__

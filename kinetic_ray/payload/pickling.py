@@ -6,6 +6,7 @@ import importlib
 import io
 import sys
 from collections.abc import Callable
+from pickle import PickleBuffer
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -23,11 +24,14 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     Args:
         by_value: Asked for a loaded module: True if the host can't import it.
+        buffer_callback: As of :class:`pickle.Pickler`: takes large buffers beside the pickle.
     """
 
-    def __init__(self, by_value: Callable[[str], bool]) -> None:
+    def __init__(
+        self, by_value: Callable[[str], bool], buffer_callback: Callable[[PickleBuffer], object] | None = None
+    ) -> None:
         self._file = io.BytesIO()
-        super().__init__(self._file, protocol=5)
+        super().__init__(self._file, protocol=5, buffer_callback=buffer_callback)
         self._by_value = by_value
         self._judged: dict[str, bool] = {}
         #: Names of the modules that the pickle refers to.

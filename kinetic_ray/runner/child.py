@@ -77,6 +77,8 @@ class Rank:
     def _work(self, store: Store) -> object:
         task = self._task
         self._enter(RankPhase.FETCH)
+        if task.payload is None:
+            raise DataError(f"{task.job_id}: the task names no call")
         call = store.get_blob(task.payload)
         archive = None if task.bundle is None else store.get_blob(task.bundle.blob)
         self._enter(RankPhase.VERIFY)

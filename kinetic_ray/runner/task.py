@@ -67,7 +67,7 @@ class RankTask:
         attempt: From 1; a fenced attempt never starts again.
         rank: Slice index x hosts + worker id.
         world_size: Ranks in the gang.
-        payload: The pickled call.
+        payload: The pickled call; None where the child serves calls.
         bundle: The user's code, if any was sent.
         client: Versions on the client, compared before anything is unpickled; None = no check.
         runtime: "jax" or "plain"; the zygote's.
@@ -84,6 +84,7 @@ class RankTask:
         output_dir: A folder; "" = one that ends with the attempt.
         work_dir: Where the attempt unpacks and runs; the agent fills it in.
         limits: See :class:`Limits`.
+        serves: Whether the child serves calls, one after the other, instead of running one.
     """
 
     store_url: str
@@ -92,7 +93,7 @@ class RankTask:
     attempt: int
     rank: int
     world_size: int
-    payload: Blob
+    payload: Blob | None
     bundle: BundleRef | None = None
     client: Fingerprint | None = None
     runtime: str = "plain"
@@ -109,6 +110,7 @@ class RankTask:
     output_dir: str = ""
     work_dir: str = ""
     limits: Limits = field(default_factory=Limits)
+    serves: bool = False
 
     @property
     def heartbeat(self) -> int:
@@ -123,7 +125,8 @@ class RankTask:
     def from_dict(data: Mapping[str, Any]) -> RankTask:
         """Reads what :meth:`to_dict` wrote, also after a trip through JSON."""
         fields = dict(data)
-        fields["payload"] = Blob.from_dict(fields["payload"])
+        if fields.get("payload") is not None:
+            fields["payload"] = Blob.from_dict(fields["payload"])
         if fields.get("bundle") is not None:
             fields["bundle"] = BundleRef.from_dict(fields["bundle"])
         if fields.get("client") is not None:
