@@ -1,5 +1,6 @@
 """What the ranks of an attempt say becomes events, and one end."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -114,6 +115,62 @@ def test_the_host_that_was_lost_first_is_named_before_the_rest_of_its_slice(book
 def test_a_preempted_host_is_told_apart(book: AttemptBook) -> None:
     book.lose_host(lost(1, "Preempted"))
     assert book.end().reason is Reason.PREEMPTED
+
+
+def test_what_happens_on_a_host_that_is_going_is_its_preemption(book: AttemptBook) -> None:
+    [(kind, fields)] = book.expect_loss(2, 25.0)
+    assert (kind, fields["message"]) == (
+        EventKind.WARNED,
+        "host 2 of tpu-v6e-16-0 is being preempted: its slice goes in 25 s",
+    )
+    book.hear(0, peer_lost(0), 0.0)
+    assert not book.is_over  # rank 2 may still save what it has
+    book.hear(2, died(2), 0.0)
+    assert book.is_over
+    end = book.end()
+    assert (end.reason, end.rank) == (Reason.PREEMPTED, 2)
+    first = end.message.splitlines()[0]
+    assert first.startswith("rank 2 (host 2 of tpu-v6e-16-0): its host was being preempted; the process was killed")
+
+
+@pytest.mark.parametrize("ending", [raised, died, peer_lost])
+def test_all_hosts_of_a_slice_are_going(book: AttemptBook, ending: Callable[[int], dict[str, Any]]) -> None:
+    news = [note for rank in range(4) for note in book.expect_loss(rank, 5.0)]
+    assert len(news) == 1  # a slice is one piece of news
+    for rank in (3, 1, 0):
+        book.hear(rank, ending(rank), 0.0)
+        assert not book.is_over
+    book.lose_host(lost(0, "Preempted"))  # has ended already, and still ends the grace of all
+    assert book.is_over
+    end = book.end()
+    assert (end.reason, end.rank) == (Reason.PREEMPTED, 3)
+
+
+def test_a_job_that_is_done_before_its_slice_goes_is_done(book: AttemptBook) -> None:
+    for rank in range(4):
+        book.expect_loss(rank, 5.0)
+    for rank in range(4):
+        book.hear(rank, ok(rank), 0.0)
+    assert book.is_over
+    assert book.end().ok
+
+
+def test_a_rank_elsewhere_fails_of_its_own(book: AttemptBook) -> None:
+    book.expect_loss(1, 5.0)
+    book.hear(0, raised(0), 0.0)
+    assert not book.is_over
+    book.lose_host(lost(1, "Preempted"))
+    assert book.is_over
+    assert (book.end().reason, book.end().rank) == (Reason.USER_ERROR, 0)
+
+
+def test_the_loss_of_another_jobs_host_ends_nobodys_grace(book: AttemptBook) -> None:
+    book.expect_loss(1, 5.0)
+    book.hear(1, raised(1), 0.0)
+    book.expect_loss(2, 5.0)
+    book.lose_host(HostLost("node-9", "tpu-v6e-16-9", 0, "Preempted"))
+    assert not book.is_over
+    assert [book.rank_on(f"node-{number}") for number in (0, 3, 9)] == [0, 3, None]
 
 
 def test_an_agent_that_is_gone_for_sure_needs_no_look(book: AttemptBook) -> None:

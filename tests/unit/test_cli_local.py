@@ -113,6 +113,57 @@ def test_status_tells_slices_and_jobs(supervisor: Supervisor) -> None:
     assert json.loads(run("local", "status", "--json")[1]) == {"running": True, **STATUS}
 
 
+LEASES = [
+    {"holder": "job-1", "name": "train", "accelerator": "tpu-v6e-8", "slices": ["tpu-v6e-8-0"], "idle_ok": False},
+    {"holder": "call-7", "name": "score", "accelerator": "cpu", "slices": [], "cpus": 1.5, "idle_ok": True},
+]
+QUEUE = [
+    {"holder": "job-2", "name": "tune", "wish": "1 x tpu-v6e-8", "reason": "1 of 1 slices of tpu-v6e-8 are in use"}
+]
+
+
+def test_status_tells_who_holds_and_who_waits(supervisor: Supervisor) -> None:
+    lines = [line.split("  ") for line in run("local", "status")[1].splitlines()]
+    assert not any({"HELD BY", "HOLDER", "WAITS"} & set(map(str.strip, line)) for line in lines)
+    supervisor.answers["status"] = {"ok": True, **STATUS, "leases": LEASES, "queue": QUEUE}
+    text = run("local", "status")[1]
+    rows = [[cell for cell in map(str.strip, line.split("  ")) if cell] for line in text.splitlines()]
+    assert ["tpu-v6e-8-0", "tpu-v6e-8", "starting", "1 of 1 up", "job-1"] in rows
+    assert ["job-1", "train", "tpu-v6e-8-0"] in rows
+    assert ["call-7", "score", "1.5 CPUs (idle)"] in rows
+    assert ["job-2", "tune", "1 x tpu-v6e-8", "1 of 1 slices of tpu-v6e-8 are in use"] in rows
+    document = json.loads(run("local", "status", "--json")[1])
+    assert (document["leases"], document["queue"]) == (LEASES, QUEUE)
+
+
+def test_preempt_passes_on_what_was_asked_and_says_what_comes(supervisor: Supervisor) -> None:
+    told = {"slice": "tpu-v6e-8-0", "host": None, "silent": False, "grace": 3.0, "return_after": 5.0}
+    supervisor.answers["preempt"] = {"ok": True, **told}
+    code, out, _ = run("local", "preempt", "tpu-v6e-8-0", "--grace", "3")
+    assert (code, out) == (0, "tpu-v6e-8-0 was told, and goes in 3 s at the latest\n")
+    assert json.loads(run("local", "preempt", "tpu-v6e-8-0", "--return-after", "1", "--json")[1]) == told
+    assert "stops answering" in run("local", "preempt", "tpu-v6e-8-0.0", "--silent")[1]
+    asked = [request for request in supervisor.asked if request["op"] == "preempt"]
+    assert [request["target"] for request in asked] == ["tpu-v6e-8-0", "tpu-v6e-8-0", "tpu-v6e-8-0.0"]
+    assert [(r["grace"], r["silent"], r["return_after"]) for r in asked] == [
+        (3.0, False, None),
+        (None, False, 1.0),
+        (None, True, None),
+    ]
+
+
+def test_preempt_of_what_is_not_there(supervisor: Supervisor) -> None:
+    refused = {"ok": False, "error": "UsageError", "message": "no slice or host 'x': there are tpu-v6e-8-0"}
+    supervisor.answers["preempt"] = refused
+    code, out, err = run("local", "preempt", "x")
+    assert (code, out, "there are tpu-v6e-8-0" in err) == (2, "", True)
+
+
+def test_preempt_without_a_cluster(kinetic_home: Path) -> None:
+    code, _, err = run("local", "preempt", "tpu-v6e-8-0")
+    assert (code, "no embedded cluster runs" in err) == (1, True)
+
+
 def test_env_can_be_evaluated_by_a_shell(supervisor: Supervisor) -> None:
     values = {"RAY_ADDRESS": "127.0.0.1:1", "RAY_AUTH_TOKEN_PATH": "/a b/$(touch x)'token"}
     supervisor.answers["env"] = {"ok": True, "env": values}

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from kinetic_ray.runner.inbox import Answer, HostLost, HostsGone, Inbox, Stop, StopAsked, Stopped, TimedOut
+from kinetic_ray.runner.inbox import (
+    Answer,
+    HostGoing,
+    HostLost,
+    HostsGone,
+    Inbox,
+    Stop,
+    StopAsked,
+    Stopped,
+    TimedOut,
+)
 
 
 class Ref:
@@ -88,6 +98,15 @@ def test_a_loss_is_remembered_and_can_be_waited_for() -> None:
     inbox.put(LOST)
     assert inbox.await_loss(frozenset({"node-1"}), soon()) == LOST
     assert inbox.lost_among(frozenset({"node-1"})) == LOST
+
+
+def test_a_notice_is_heard_once_and_remembered() -> None:
+    inbox = Inbox()
+    going = HostGoing("node-1", 25.0)
+    inbox.put(going)
+    assert inbox.gather({0: Ref(1)}, needed=frozenset({"node-1"})) == {0: 1}  # the host is still there
+    assert inbox.take(soon()) is None
+    assert inbox.going == (going,)
 
 
 @pytest.mark.parametrize("wait", ["take", "gather", "pause", "await_loss"])
