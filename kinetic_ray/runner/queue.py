@@ -204,14 +204,14 @@ def _fit(ticket: Ticket, leases: Sequence[Lease], pool: Pool) -> Lease | None:
     if ticket.accelerator == CPU:
         if not ticket.is_counted:
             return Lease(ticket)
-        cpus, memory = _free(leases, pool)
+        cpus, memory = free_amounts(leases, pool)
         fits = ticket.all_cpus <= cpus and ticket.all_memory <= memory
         return Lease(ticket) if fits else None
     free = _free_slices(ticket, leases, pool)
     return Lease(ticket, tuple(free[: ticket.slices])) if len(free) >= ticket.slices else None
 
 
-def _free(leases: Sequence[Lease], pool: Pool) -> tuple[float, int]:
+def free_amounts(leases: Sequence[Lease], pool: Pool) -> tuple[float, int]:
     """CPUs and bytes that nobody holds."""
     counted = [lease.ticket for lease in leases if lease.ticket.is_counted]
     cpus = round(pool.cpus - sum(ticket.all_cpus for ticket in counted), 4)
@@ -239,7 +239,7 @@ def _why(ticket: Ticket, before: Sequence[Ticket], leases: Sequence[Lease], pool
     if before:
         parts.append(f"position {len(before) + 1} in the queue, behind {_names(before)}")
     elif ticket.accelerator == CPU:
-        cpus, _ = _free(leases, pool)
+        cpus, _ = free_amounts(leases, pool)
         parts.append(f"first in the queue, {max(cpus, 0):g} of {pool.cpus:g} CPUs free")
     else:
         parts.append("first in the queue")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +18,11 @@ from kinetic_ray.runner.queue import Slice
 #: everything that a supervisor starts.
 SUPERVISOR, RAY_HEAD, SIMULATED = "KINETIC_SUPERVISOR", "KINETIC_RAY_ADDRESS", "KINETIC_SIMULATED"
 
+#: Seconds until a scaler that failed is asked again, and until a broken event stream is opened again.
+RETRY = 1.0
+
 Event = dict[str, Any]
+_LOG = logging.getLogger(__name__)
 
 
 class NeverFits(KineticError):
@@ -29,10 +36,12 @@ class Offer:
     Attributes:
         slices: Slices that are up and were not excluded, at most as many as asked for.
         note: Where they are fewer: why.
+        shared: Where they are fewer: whether hosts of other kinds could make room.
     """
 
     slices: tuple[Slice, ...]
     note: str = ""
+    shared: bool = False
 
 
 class Scaler(Protocol):
@@ -51,8 +60,21 @@ class Scaler(Protocol):
             KineticError: Not this time.
         """
 
-    def leases(self, names: Sequence[str]) -> None:
-        """Told whenever fewer slices are taken, with all that still are: idle hosts may then be stopped."""
+    def check(self, kind: tuple[str, int], count: int) -> None:
+        """Does nothing where there can be so many slices of a kind at once.
+
+        Raises:
+            NeverFits: There can't.
+            KineticError: Not known this time.
+        """
+
+    def leases(self, names: Sequence[str], books: Mapping[str, Any]) -> None:
+        """Told whenever leases or queue have changed.
+
+        Args:
+            names: All slices that are taken; others may be stopped.
+            books: For people: see :meth:`Ledger.snapshot`.
+        """
 
     def follow(self, tell: Callable[[Event], None]) -> None:
         """Calls `tell` with each event (`driver_gone`, `host_lost`, `slice_up`); returns when the stream ends."""
@@ -63,6 +85,7 @@ class SocketScaler:
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self._shares_hosts: bool | None = None
 
     def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
         request = {"accelerator": kind[0], "chips_per_host": kind[1], "count": count, "exclude": list(exclude)}
@@ -70,10 +93,25 @@ class SocketScaler:
             answer = wire.call(self._path, {"op": "slices", **request}, timeout=None)
         except UsageError as exc:
             raise NeverFits(str(exc)) from exc
-        return Offer(tuple(_slice(one) for one in answer["slices"]), str(answer.get("wait") or ""))
+        note = str(answer.get("wait") or "")
+        return Offer(tuple(_slice(one) for one in answer["slices"]), note, bool(note) and self._is_shared())
 
-    def leases(self, names: Sequence[str]) -> None:
-        wire.call(self._path, {"op": "leases", "names": list(names)})
+    def check(self, kind: tuple[str, int], count: int) -> None:
+        try:
+            wire.call(
+                self._path, {"op": "check", "accelerator": kind[0], "chips_per_host": kind[1], "num_slices": count}
+            )
+        except UsageError as exc:
+            raise NeverFits(str(exc)) from exc
+
+    def leases(self, names: Sequence[str], books: Mapping[str, Any]) -> None:
+        wire.call(self._path, {"op": "leases", "names": list(names), **books})
+
+    def _is_shared(self) -> bool:
+        """Whether kinds share hosts: where no pool is fixed, which is so for as long as the supervisor lives."""
+        if self._shares_hosts is None:
+            self._shares_hosts = wire.call(self._path, {"op": "hello"})["pool"] is None
+        return self._shares_hosts
 
     def follow(self, tell: Callable[[Event], None]) -> None:
         with wire.connect(self._path) as peer:
@@ -86,6 +124,27 @@ class SocketScaler:
 def _slice(told: Mapping[str, Any]) -> Slice:
     hosts = sorted(told["hosts"], key=lambda host: int(host["worker_id"]))
     return Slice(told["name"], tuple(host["node_id"] for host in hosts))
+
+
+def follow(scaler: Scaler, loop: asyncio.AbstractEventLoop, hear: Callable[[Event], Coroutine[Any, Any, None]]) -> None:
+    """Has a loop hear a scaler's events, from a thread of their own, for as long as the loop lives."""
+    threading.Thread(target=_listen, args=(scaler, loop, hear), name="kinetic-events", daemon=True).start()
+
+
+def _listen(
+    scaler: Scaler, loop: asyncio.AbstractEventLoop, hear: Callable[[Event], Coroutine[Any, Any, None]]
+) -> None:
+    pause = threading.Event()
+    while not loop.is_closed():
+        try:
+            scaler.follow(lambda event: _hand_over(loop, hear(event)))
+        except (KineticError, OSError) as exc:
+            _LOG.warning("the supervisor's events broke off: %s", exc)
+        pause.wait(RETRY)
+
+
+def _hand_over(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> None:
+    asyncio.run_coroutine_threadsafe(coroutine, loop)
 
 
 def supervisor_socket() -> str:

@@ -1,7 +1,7 @@
 """Placement: one group per slice, each bundle pinned to its host, and proof that what was placed is what was asked for.
 
-The only module that knows placement groups and Ray's TPU labels. A group's name holds the job's id, so that a lease can
-be read off the cluster's table of groups.
+The only module that knows placement groups and Ray's TPU labels. A group's name tells whose it is and what was asked
+for, so that leases can be read off the cluster's table of groups.
 """
 
 from __future__ import annotations
@@ -11,13 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from kinetic_ray.errors import KineticError
+from kinetic_ray.runner.leases import Group, group_name, leases_of
 from kinetic_ray.runner.queue import CPU, Lease
 
-_SLICE_LABEL, _WORKER_LABEL = "ray.io/tpu-slice-name", "ray.io/tpu-worker-id"
+_SLICE_LABEL, _WORKER_LABEL, _NODE_LABEL = "ray.io/tpu-slice-name", "ray.io/tpu-worker-id", "ray.io/node-id"
 _MIN_CPU = 0.001  # a bundle may not be empty
 
 
@@ -151,20 +157,58 @@ class Placement:
     def _bundle(self) -> dict[str, float]:
         if self._ticket.accelerator != CPU:
             return {"TPU": self._ticket.chips_per_host}
+        if not self._ticket.is_counted:  # it needs no CPU of its own, and there may be none; a bundle needs something
+            return {"memory": 1}
         memory = {"memory": self._ticket.memory} if self._ticket.memory else {}
         return {"CPU": max(self._ticket.cpus, _MIN_CPU), **memory}
 
     def _create(self, lease: Lease, index: int) -> PlacementGroup:
-        name = f"kinetic/{self._ticket.job_id}/{self._ticket.epoch}/{index}"
+        name = group_name(self._ticket, index, lease.slices[index].name if lease.slices else "")
         bundles = [self._bundle() for _ in range(self._per_group)]
         if not lease.slices:
-            return placement_group(bundles, strategy="PACK", name=name)
+            places = None if self._ticket.is_counted else [_on_cpu_nodes()] * len(bundles)
+            return placement_group(bundles, strategy="PACK", name=name, bundle_label_selector=places)
         pins = [
             {_SLICE_LABEL: lease.slices[index].name, _WORKER_LABEL: str(worker_id)}
             for worker_id in range(self._per_group)
         ]
         strategy = "STRICT_SPREAD" if self._per_group > 1 else "PACK"
         return placement_group(bundles, strategy=strategy, name=name, bundle_label_selector=pins)
+
+
+def held_leases() -> tuple[Lease, ...]:
+    """What is held in the cluster, by its table of placement groups, those that wait to be placed among them."""
+    groups = []
+    for row in placement_group_table().values():
+        if row["state"] != "REMOVED":
+            nodes = row["bundles_to_node_id"]
+            groups.append(Group(row["name"], tuple(nodes[index] for index in sorted(nodes, key=int))))
+    return leases_of(groups, _slices_up())
+
+
+def cpu_capacity() -> tuple[float, int]:
+    """CPUs and memory of the nodes that have CPUs to give: a slice's hosts have none, and their memory is their own."""
+    resources = [node["Resources"] for node in _cpu_nodes()]
+    return sum(float(one["CPU"]) for one in resources), sum(int(one.get("memory", 0)) for one in resources)
+
+
+def _cpu_nodes() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")]
+
+
+def _on_cpu_nodes() -> dict[str, str]:
+    """A label selector that keeps a bundle without CPUs off the hosts of slices."""
+    return {_NODE_LABEL: f"in({','.join(node['NodeID'] for node in _cpu_nodes())})"}
+
+
+def _slices_up() -> dict[str, tuple[str, ...]]:
+    """The node ids by worker id of each slice."""
+    found: dict[str, dict[int, str]] = {}
+    for node in ray.nodes():
+        name = node["Labels"].get(_SLICE_LABEL)
+        if node["Alive"] and name:
+            found.setdefault(name, {})[int(node["Labels"][_WORKER_LABEL])] = node["NodeID"]
+    return {name: tuple(hosts[worker] for worker in sorted(hosts)) for name, hosts in found.items()}
 
 
 def node_is_alive(node_id: str) -> bool:

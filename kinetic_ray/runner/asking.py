@@ -1,0 +1,164 @@
+"""The broker's asking for hosts: for each ticket that waits for slices, until it waits no more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from kinetic_ray.errors import KineticError
+from kinetic_ray.runner.ledger import Ledger
+from kinetic_ray.runner.queue import CPU, Slice, Ticket, demand, lent
+from kinetic_ray.runner.scaling import RETRY, NeverFits, Offer, Scaler
+
+#: A scaler that takes longer than this is starting hosts, which those that wait are told.
+_SHORT = 0.2
+_NO_END = 3600.0
+
+Serve = Callable[[Mapping[tuple[str, int], tuple[Slice, ...]]], Awaitable[None]]
+P = ParamSpec("P")
+R = TypeVar("R")
+_LOG = logging.getLogger(__name__)
+
+
+class Bell:
+    """Wakes who waits for something in the books.
+
+    Attributes:
+        changes: Counts what may have made room, after which an old answer of the scaler no longer stands.
+    """
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self._changed = asyncio.Condition()
+
+    async def ring(self) -> None:
+        """Whoever waits looks again."""
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def wait_for(self, predicate: Callable[[], bool], patience: float) -> None:
+        """Returns when something is true, or after so many seconds."""
+        async with self._changed:
+            try:
+                await asyncio.wait_for(self._changed.wait_for(predicate), patience)
+            except TimeoutError:
+                return
+
+
+class Asking:
+    """All questions to one scaler.
+
+    Attributes:
+        lost_nodes: Nodes that are gone; a slice with one of them isn't granted.
+    """
+
+    def __init__(self, scaler: Scaler, threads: Executor, ledger: Ledger, bell: Bell, serve: Serve) -> None:
+        """Asks for nobody yet.
+
+        Args:
+            scaler: It is asked in threads.
+            threads: These.
+            ledger: Who waits.
+            bell: Tells of changes.
+            serve: Called with what the scaler has offered.
+        """
+        self.lost_nodes: set[str] = set()
+        self._scaler = scaler
+        self._threads = threads
+        self._ledger = ledger
+        self._bell = bell
+        self._serve = serve
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._background: asyncio.Future[None] | None = None
+
+    def begin(self, ticket: Ticket) -> None:
+        """Asks for a ticket's sake until it has left the queue; does nothing for one that waits for no slice."""
+        before = self._tasks.get(ticket.job_id)
+        if ticket.accelerator == CPU or ticket not in self._ledger.queue or (before and not before.done()):
+            return
+        asking = asyncio.create_task(self._ask_while_waiting(ticket.job_id))
+        self._tasks[ticket.job_id] = asking
+        asking.add_done_callback(partial(self._asked, ticket.job_id))
+
+    def _asked(self, job_id: str, asking: asyncio.Task[None]) -> None:
+        """A ticket is not asked for any more; if that is a fault of ours, its job must not wait for ever."""
+        if self._tasks.get(job_id) is asking:
+            del self._tasks[job_id]
+        if asking.cancelled() or (error := asking.exception()) is None:
+            return
+        _LOG.error("asking for hosts for %s broke off", job_id, exc_info=error)
+        self._ledger.refuse(job_id, f"the slice broker could not ask for hosts: {type(error).__name__}: {error}")
+        self._bell.changes += 1
+        self._background = asyncio.ensure_future(self._serve({}))
+
+    async def _ask_while_waiting(self, job_id: str) -> None:
+        """Asks the scaler for a ticket's sake, again after every change, until the ticket has left the queue."""
+        while self._ledger.waiting(job_id) is not None:
+            seen = self._bell.changes
+            patience = await self._ask(job_id)
+            await self._bell.wait_for(partial(self._worth_another_look, job_id, seen), patience)
+
+    def _worth_another_look(self, job_id: str, seen: int) -> bool:
+        return self._bell.changes != seen or self._ledger.waiting(job_id) is None
+
+    async def _ask(self, job_id: str) -> float:
+        """One question to the scaler, one round of grants; returns how long its answer may stand."""
+        ledger, ticket = self._ledger, self._ledger.waiting(job_id)
+        assert ticket is not None
+        try:
+            offer = await self._patiently(ticket)
+        except NeverFits as exc:
+            ledger.refuse(job_id, str(exc))
+            await self._serve({})
+            return RETRY
+        except (KineticError, OSError) as exc:
+            ledger.note(ticket.kind, f"no hosts for now: {exc}")
+            ledger.keep_waiting(job_id)
+            await self._serve({})
+            return RETRY
+        alive = tuple(one for one in offer.slices if not self.lost_nodes & set(one.nodes))
+        ledger.note(ticket.kind, offer.note)
+        ledger.offered(ticket, alive, stuck=offer.shared)
+        await self._serve({ticket.kind: alive})
+        return _NO_END if len(alive) == len(offer.slices) else RETRY
+
+    async def _patiently(self, ticket: Ticket) -> Offer:
+        """An offer; if it takes long, hosts are being started, and those that wait are told."""
+        asking = asyncio.create_task(self._offer(ticket))
+        await asyncio.wait({asking}, timeout=_SHORT)
+        if not asking.done():
+            self._ledger.note(ticket.kind, "starting its hosts")
+            self._ledger.keep_waiting(ticket.job_id)
+            await self._serve({})
+        return await asking
+
+    async def _check_nested(self, ticket: Ticket) -> None:
+        """What a nested call wants must fit beside what those hold who wait for it."""
+        held = lent(ticket, self._ledger.leases)
+        if not held:
+            return
+        try:
+            await self._in_thread(self._scaler.check, ticket.kind, ticket.slices + held)
+        except NeverFits as exc:
+            text = f"{ticket.wish} for a nested call, beside the {held} that its callers hold until it returns: {exc}"
+            raise NeverFits(text) from exc
+
+    async def _offer(self, ticket: Ticket) -> Offer:
+        """Asks for enough for all up to this ticket, so that hosts for several start at once; else for it alone."""
+        await self._check_nested(ticket)
+        if self._ledger.waiting(ticket.job_id) is None:  # it has left meanwhile
+            return Offer(())
+        together = demand(self._ledger.queue, ticket.job_id)
+        if together > ticket.slices:
+            try:
+                return await self._in_thread(self._scaler.slices, ticket.kind, together, self._ledger.leased)
+            except NeverFits:  # so many at once never, but they come one after the other
+                pass
+        return await self._in_thread(self._scaler.slices, ticket.kind, ticket.slices, self._ledger.leased)
+
+    def _in_thread(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
