@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, Unpack, cast
 
 from kinetic_ray import config
-from kinetic_ray.backends.base import Backend, load_backend
+from kinetic_ray.backends.base import Backend, Liveness, load_backend
 from kinetic_ray.config import Target
 from kinetic_ray.core.epochs import current_events
 from kinetic_ray.core.spec import JobSpec
@@ -97,8 +97,11 @@ class JobHandle(Generic[R]):
 
     @property
     def dashboard_url(self) -> str | None:
-        """Where Ray shows the job while its cluster runs; None otherwise."""
-        return self._backend.dashboard_url()
+        """The job's page in Ray's dashboard; None while its cluster doesn't run, or where it knows no such job."""
+        if self._backend.observe(self._store.url, self.job_id).state in (Liveness.DOWN, Liveness.UNKNOWN):
+            return None
+        url = self._backend.dashboard_url()
+        return f"{url}/#/jobs/{self.job_id}" if url else None
 
     def __repr__(self) -> str:
         return f"JobHandle({self.job_id!r})"

@@ -680,7 +680,14 @@ def test_progress_events_and_outputs(recorder: Recorder, store: Store) -> None:
     assert [event.kind for event in job.events()][-1] is EventKind.PROGRESSED
     store.create(f"{journal.keys.outputs}/a/model.npz", b"")
     assert [name.rpartition("/outputs/")[2] for name in job.outputs()] == ["a/model.npz"]
-    assert job.dashboard_url == "http://127.0.0.1:1"
+
+
+@pytest.mark.parametrize("state", Liveness)
+def test_the_dashboard_has_a_page_of_a_job_that_its_cluster_knows(recorder: Recorder, state: Liveness) -> None:
+    journal = recorder.running()
+    url = handle(journal, state).dashboard_url
+    known = state not in (Liveness.DOWN, Liveness.UNKNOWN)
+    assert url == (f"http://127.0.0.1:1/#/jobs/{journal.job_id}" if known else None)
 
 
 # Blocking calls.

@@ -85,6 +85,16 @@ def wait_for(file: str) -> int:
     return rank()
 
 
+def speak(gate: str) -> None:
+    """Every rank prints: some lines, once a file is there bytes that are no text, and a line without an end."""
+    os.write(1, f"rank {rank()} begins\n".encode())
+    wait_for(gate)
+    for number in range(1000):
+        os.write(1, f"rank {rank()}: line {number} ü\n".encode())
+    os.write(1, b"no text: \xff\n")
+    os.write(2, b"last words")
+
+
 def report_steps(steps: int, silent: int) -> None:
     """Reports steps 1..n on every rank but one."""
     from kinetic_ray.runner.session import report
