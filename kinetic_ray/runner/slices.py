@@ -6,6 +6,7 @@ for, so that leases can be read off the cluster's table of groups.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,6 +137,16 @@ class Placement:
     def ready(self) -> dict[int, Any]:
         """A ref per group that resolves when all its bundles are held."""
         return {index: group.ready() for index, group in enumerate(self._groups)}
+
+    def wait(self, seconds: float) -> bool:
+        """Whether all bundles are held within so many seconds; blocks, but starts no process as :meth:`ready` does."""
+        deadline = time.monotonic() + seconds
+        return all(group.wait(max(0.0, deadline - time.monotonic())) for group in self._groups)
+
+    def nodes(self) -> tuple[str, ...]:
+        """Where the bundles are, by rank."""
+        found = [placement_group_table(group)["bundles_to_node_id"] for group in self._groups]
+        return tuple(nodes[index] for nodes in found for index in sorted(nodes, key=int))
 
     def actor_options(self, host: Host) -> dict[str, Any]:
         """Where the actor of a rank goes and what it takes: its whole bundle."""
