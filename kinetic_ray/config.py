@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,6 +20,10 @@ LATER_BACKENDS = ("kuberay", "gke", "pathways")
 
 #: Set on every rank of a job, and so in what it starts.
 _JOB_ID = "KINETIC_JOB_ID"
+#: Likewise: who holds the leases that it runs under.
+_ANCESTORS = "KINETIC_ANCESTORS"
+#: Set in every process of a cluster: its supervisor's socket, and where its Ray is. A user's RAY_ADDRESS goes second.
+_SUPERVISOR, _ADDRESSES = "KINETIC_SUPERVISOR", ("KINETIC_RAY_ADDRESS", "RAY_ADDRESS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +129,53 @@ def output_dir(environ: Mapping[str, str] | None = None) -> str | None:
 def inside_a_job(environ: Mapping[str, str] | None = None) -> bool:
     """Whether this process is a job's rank, or one that a rank has started."""
     return bool((os.environ if environ is None else environ).get(_JOB_ID))
+
+
+def ancestors(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Ids of those who hold the leases that this process runs under, outermost first; () outside of a cluster.
+
+    Example:
+        >>> ancestors({"KINETIC_ANCESTORS": "job-1 call-2"})
+        ('job-1', 'call-2')
+    """
+    env = os.environ if environ is None else environ
+    return tuple(env.get(_ANCESTORS, "").split())
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The cluster that this process is a part of: as a rank, a driver, a worker, or what one of these has started.
+
+    Attributes:
+        address: host:port of its Ray.
+        supervisor: Its supervisor's socket.
+    """
+
+    address: str
+    supervisor: str
+
+
+def surroundings(environ: Mapping[str, str] | None = None) -> Surroundings | None:
+    """The cluster that this process is a part of; None for an ordinary process."""
+    env = os.environ if environ is None else environ
+    address = next((env[name] for name in _ADDRESSES if env.get(name)), "")
+    supervisor = env.get(_SUPERVISOR, "")
+    return Surroundings(address, supervisor) if address and supervisor else None
+
+
+@contextmanager
+def changed_environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables of this process for a moment; afterwards all are as they were before."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def debug(environ: Mapping[str, str] | None = None) -> bool:

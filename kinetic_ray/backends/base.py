@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from kinetic_ray.config import BACKEND_PLACES, Target
 from kinetic_ray.errors import ConfigError
@@ -96,6 +96,36 @@ class Backend(Protocol):
 
     def dashboard_url(self) -> str | None:
         """Where people watch the jobs; None when there is nothing to watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """How a process on this machine joins a backend's Ray cluster.
+
+    Attributes:
+        address: host:port of its GCS.
+        supervisor: The supervisor's socket.
+        environment: What Ray has to find in the environment while it joins.
+    """
+
+    address: str
+    supervisor: str
+    environment: Mapping[str, str]
+
+
+@runtime_checkable
+class Joinable(Protocol):
+    """A backend whose Ray cluster this process can join, as `.remote()` needs it."""
+
+    def join(self, *, start: bool = True) -> Entrance | None:
+        """The way into the cluster; waits until its head is up.
+
+        Args:
+            start: Start the cluster where it isn't there; else the answer is None then.
+
+        Raises:
+            KineticError: It can't be started or doesn't answer.
+        """
 
 
 def load_backend(target: Target) -> Backend:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
+import os
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from kinetic_ray import config
+from kinetic_ray.backends.base import Entrance, Joinable, load_backend
+from kinetic_ray.calls import attaching
+from kinetic_ray.calls.lookout import Lookout
 from kinetic_ray.config import Target
+from kinetic_ray.errors import ConfigError, UsageError
+
+_LOG = logging.getLogger("kinetic_ray")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -18,7 +29,8 @@ class Connection:
         desk: Handle of the cluster's desk.
         ancestors: Holders of the leases under which this process runs, outermost first.
         target: Whose cluster it is.
-        supervisor: The embedded cluster's socket.
+        supervisor: The supervisor's socket.
+        ended: Set when the process has left it, or it is gone: refs and actors of it are lost.
     """
 
     client: str
@@ -26,6 +38,7 @@ class Connection:
     ancestors: tuple[str, ...]
     target: Target
     supervisor: str
+    ended: threading.Event = field(default_factory=threading.Event)
 
 
 def connect(target: Target | None = None) -> Connection:
@@ -42,20 +55,20 @@ def connect(target: Target | None = None) -> Connection:
             that processes can join.
         ConfigError: The cluster can't be reached or started.
     """
-    raise NotImplementedError
+    return _PLACE.connect(target)
 
 
 def disconnect() -> None:
     """Leaves the cluster; does nothing in a process that hasn't joined one."""
-    raise NotImplementedError
+    _PLACE.disconnect()
 
 
 def on_leaving(callback: Callable[[Connection], None]) -> None:
     """Has something done each time just before this process leaves a cluster (disconnect(), the process's end).
 
-    Ray still answers then. What a callback raises is logged, no more.
+    Ray still answers then. What a callback raises is logged, no more. Not called where the cluster has gone first.
     """
-    raise NotImplementedError
+    _PLACE.callbacks.append(callback)
 
 
 def init(*, backend: str | None = None, profile: str | None = None) -> Connection:
@@ -68,9 +81,184 @@ def init(*, backend: str | None = None, profile: str | None = None) -> Connectio
     Raises:
         UsageError, ConfigError: As for :func:`connect`.
     """
-    raise NotImplementedError
+    return connect(config.resolve(backend=backend, profile=profile))
 
 
 def shutdown() -> None:
     """Leaves the cluster: queued calls of this process are dropped, its actors end. The cluster stays."""
     disconnect()
+
+
+class _Place:
+    """Where this process is. There is one, since Ray itself can be connected once a process only."""
+
+    def __init__(self) -> None:
+        self.callbacks: list[Callable[[Connection], None]] = []
+        self._lock = threading.RLock()
+        self._pid = os.getpid()
+        self._connection: Connection | None = None
+        self._lookout: Lookout | None = None
+        self._is_ours = False  # Ray was connected by us, and so is shut down by us
+        self._at_exit = False
+
+    def connect(self, target: Target | None) -> Connection:
+        found = self._connection
+        if found is not None and self._holds(found) and target in (None, found.target):
+            return found
+        with self._lock:
+            found = self._connection
+            if found is None or not self._holds(found):
+                return self._join(config.resolve() if target is None else target)
+            if target not in (None, found.target):
+                raise UsageError(
+                    f"this process has joined the cluster of {found.target.home}, and can be in one only: "
+                    "call kinetic.shutdown() first, or use another process"
+                )
+            return found
+
+    def _holds(self, connection: Connection) -> bool:
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "this process was forked from one that had joined a cluster, and Ray does not survive a fork: start "
+                'it afresh, by multiprocessing.get_context("spawn") or subprocess, or fork before the first call'
+            )
+        return not connection.ended.is_set() and attaching.is_job(connection.client)
+
+    def _join(self, target: Target) -> Connection:
+        """Joins; the lock is held."""
+        if self._connection is not None:  # Ray was shut down behind our back
+            self._forget(self._connection)
+        within = config.surroundings()
+        before = attaching.attached()
+        if before is not None:
+            entrance = _same_ray(before, _entrance_from_inside(within) or _live_entrance(target))
+            client = before.job
+        else:
+            entrance = _entrance_from_inside(within) or _open_entrance(target)
+            client = attaching.attach(entrance)
+        self._is_ours = before is None
+        connection = Connection(
+            client, _find_desk(entrance.supervisor), config.ancestors(), target, entrance.supervisor
+        )
+        self._pid, self._connection = os.getpid(), connection
+        if within is None:
+            self._look_out(connection)
+        if not self._at_exit:
+            self._at_exit = True
+            atexit.register(self.disconnect)  # runs before Ray's own
+        return connection
+
+    def _look_out(self, connection: Connection) -> None:
+        try:
+            self._lookout = Lookout(connection.supervisor, lambda: self._lose(connection))
+        except OSError as exc:
+            self._lose(connection)
+            raise ConfigError(f"the embedded cluster has just ended ({exc}): try again") from exc
+
+    def _lose(self, connection: Connection) -> None:
+        """The cluster has gone."""
+        with self._lock:
+            if self._connection is not connection:
+                return
+            _LOG.warning(
+                "the embedded cluster has ended (kinetic local stop, or its head died), and with it the refs and "
+                "actors of this process; the next call starts it again"
+            )
+            self._forget(connection)
+            if attaching.is_job(connection.client):
+                attaching.detach()
+
+    def disconnect(self) -> None:
+        """Leaves, where there is something to leave."""
+        with self._lock:
+            connection = self._connection
+            if connection is None or os.getpid() != self._pid:
+                return
+            is_attached = attaching.is_job(connection.client)
+            if is_attached:
+                self._take_leave(connection)
+            self._forget(connection)
+            if is_attached and self._is_ours:
+                attaching.detach()
+
+    def _take_leave(self, connection: Connection) -> None:
+        for callback in tuple(self.callbacks):
+            try:
+                callback(connection)
+            except Exception as exc:  # noqa: BLE001 - leaving goes on, whatever they raise
+                _LOG.info("leaving the cluster: %s: %s", type(exc).__name__, exc)
+
+    def _forget(self, connection: Connection) -> None:
+        connection.ended.set()
+        self._connection = None
+        if self._lookout is not None:
+            self._lookout.close()
+            self._lookout = None
+
+
+def _entrance_from_inside(within: config.Surroundings | None) -> Entrance | None:
+    """The way in for a part of the cluster itself, whose environment is right already."""
+    return None if within is None else Entrance(within.address, within.supervisor, {})
+
+
+def _live_entrance(target: Target) -> Entrance | None:
+    return _joinable(target).join(start=False)
+
+
+def _open_entrance(target: Target) -> Entrance:
+    """The way in, while Ray is imported here: each takes its third of a second."""
+    backend = _joinable(target)
+    answers: list[Entrance | BaseException | None] = []
+
+    def ask() -> None:
+        try:
+            answers.append(backend.join())
+        except BaseException as exc:  # noqa: BLE001 - raised again below
+            answers.append(exc)
+
+    asking = threading.Thread(target=ask, name="kinetic-join", daemon=True)
+    asking.start()
+    import ray  # noqa: F401
+
+    asking.join()
+    (answer,) = answers
+    if isinstance(answer, BaseException):
+        raise answer
+    if answer is None:
+        raise ConfigError("the embedded cluster ended while it was being joined: try again")
+    return answer
+
+
+def _joinable(target: Target) -> Joinable:
+    backend = load_backend(target)
+    if not isinstance(backend, Joinable):
+        raise UsageError(
+            f"backend {target.backend!r}: a cluster elsewhere can't be joined from here, as .remote() needs it. Use "
+            "run_async(...), which needs no connection, or start the script there: kinetic run --in-cluster"
+        )
+    return backend
+
+
+def _same_ray(before: attaching.Attached, entrance: Entrance | None) -> Entrance:
+    """The way in, if this process has gone it already."""
+    if entrance is not None and before.address == entrance.address:
+        return entrance
+    ours = "which is not up" if entrance is None else f"at {entrance.address}"
+    raise UsageError(
+        f"this process is connected to another Ray, at {before.address}, and can be in one only; the call needs "
+        f"kinetic_ray's own, {ours}. Call ray.shutdown() before, or use another process; .run(...) and "
+        ".run_async(...) work beside it"
+    )
+
+
+def _find_desk(supervisor: str) -> Any:
+    """The cluster's desk; where neither it nor the broker is there yet, both start at the same time."""
+    from kinetic_ray.runner.broker import find_broker
+    from kinetic_ray.runner.calls.desk import find_desk
+
+    find_broker(supervisor)
+    return find_desk(supervisor)
+
+
+#: Of the process by nature, as Ray's own connection is.
+_PLACE = _Place()

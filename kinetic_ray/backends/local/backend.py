@@ -8,9 +8,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kinetic_ray.backends.base import Liveness, Need, Observation
+from kinetic_ray.backends.base import Entrance, Liveness, Need, Observation
 from kinetic_ray.backends.local import client, env, pool
 from kinetic_ray.backends.local.need import check_need
+from kinetic_ray.backends.local.paths import runtime_of
 
 
 class LocalBackend:
@@ -48,6 +49,15 @@ class LocalBackend:
         jobs = answer["jobs"] if answer else ()
         found = {job["job_id"]: Liveness(job["state"]) for job in jobs}
         return {job_id: state for job_id, state in found.items() if state.is_driven}
+
+    def join(self, *, start: bool = True) -> Entrance | None:
+        """The way into the cluster; without `start` None where none lives."""
+        runtime = client.ensure(self._home) if start else runtime_of(self._home)
+        found = environment(self._home)
+        if found is None and start:  # it was just stopping
+            runtime = client.ensure(self._home)
+            found = environment(self._home)
+        return None if found is None else Entrance(found["RAY_ADDRESS"], str(runtime.sock), found)
 
     def dashboard_url(self) -> str | None:
         """Ray's dashboard of the embedded cluster; it asks for the token that `environment` tells of."""

@@ -58,6 +58,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._stopped = asyncio.Event()
         self._answering = 0
+        self._clients: set[asyncio.StreamWriter] = set()
         self._quiet = asyncio.Event()
         self._quiet.set()
         token = _new_token(runtime)
@@ -83,7 +84,7 @@ class Supervisor:
             "stop": self._stop,
         }
         counted = {name: self._counted(operation) for name, operation in operations.items()}
-        self._server = Server(counted, {"driver": self._driver, "events": self._events})
+        self._server = Server(counted, {"driver": self._driver, "events": self._events, "client": self._client})
 
     async def run(self) -> None:
         """Serves until it is stopped, idle, or without a head; leaves nothing running."""
@@ -120,7 +121,7 @@ class Supervisor:
         """Stops what is idle: slices first, then everything."""
         while True:
             await asyncio.sleep(min(1.0, self._idle_s / 4))
-            if self._answering or self._jobs.open_jobs():
+            if self._answering or self._clients or self._jobs.open_jobs():
                 self._used_at = time.monotonic()
                 continue
             # Not while jobs run: a broker that has lost count of its leases must not cost one of them its slice.
@@ -131,6 +132,8 @@ class Supervisor:
 
     async def _shut_down(self) -> None:
         self._server.close()
+        for writer in self._clients:  # they leave Ray while it can still answer them
+            writer.close()
         await self._jobs.close()
         ending = [self._slices.close(), self._nursery.close()]
         if self._head.launched is not None:
@@ -261,6 +264,15 @@ class Supervisor:
 
     async def _events(self, _request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._listen(reader, writer)
+
+    async def _client(self, _request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A process that has joined Ray: while it is there, its refs and actors are, so nothing is idle."""
+        self._clients.add(writer)
+        try:
+            await until_closed(reader)
+        finally:
+            self._clients.discard(writer)
+            self._used_at = time.monotonic()
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._hub.join(writer)
