@@ -46,7 +46,7 @@ def cluster_environment(runtime: Path, token: Path, sock: Path) -> dict[str, str
         "RAY_JOB_STOP_WAIT_TIME_S": "30",
         "RAY_TMPDIR": str(runtime),  # where Ray looks for the address of "the" cluster when it is given none
         "RAY_USAGE_STATS_ENABLED": "0",
-        "DASHBOARD_METRIC_PORT": "0",  # any free one
+        "DASHBOARD_METRIC_PORT": "-1",  # none: it would answer without the token. Ray logs that, and goes on
     }
 
 

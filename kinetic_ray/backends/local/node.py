@@ -3,10 +3,10 @@
 Nothing here chooses a port: everything binds to port 0 on loopback and says afterwards what it got. When the node is
 up, this process reports so on a pipe and becomes its guard (:mod:`kinetic_ray.backends.local.guard`).
 
-Two things are unlike `ray start`. The head's dashboard, which takes jobs, starts beside its raylet and not before it.
+Three things are unlike `ray start`. The head's dashboard, which takes jobs, starts beside its raylet and not before it.
 A simulated host has no agents of its own: the head's runtime-env agent, on the same machine, serves it too, and the
 dashboard agent's place is held by a process that sleeps. That makes a host of 25 MB out of one of 190, in a third of
-the time.
+the time. Nothing listens that would answer without the token: no metrics are exported.
 """
 
 import json
@@ -35,6 +35,8 @@ _HEALTH = {
     "health_check_timeout_ms": 2500,
     "health_check_failure_threshold": 2,
 }
+#: The exporter of metrics would answer everybody, without the token.
+_METRICS = {"enable_metrics_collection": False}
 _PRESTARTED = 2  # the broker, and the agent of the first job
 _ABSENT_AGENT_PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
 
@@ -54,12 +56,14 @@ class _Head(Node):  # type: ignore[misc]
         ray_utils.write_ray_address(self.gcs_address, self.temp_dir)
         self._ray_params.env_vars = {"RAY_ADDRESS": self.gcs_address, "KINETIC_RAY_ADDRESS": self.gcs_address}
         super().start_ray_processes()
-        super().start_api_server(include_dashboard=True, raise_on_failure=True)
+        # It keeps a socket in the folder for temporary files, and is killed at the end: so that lies in ours.
+        with _changed({}, {"TMPDIR": self.temp_dir}):
+            super().start_api_server(include_dashboard=True, raise_on_failure=True)
 
     def start_raylet(self, *args: Any, **kwargs: Any) -> None:
         _fail_fast(self)
         # Ray would start a worker a CPU, before anybody has asked for one: seconds of work and most of the memory.
-        with _flags({"--num_prestart_python_workers": str(_PRESTARTED)}):
+        with _changed({"--num_prestart_python_workers": str(_PRESTARTED)}):
             super().start_raylet(*args, **kwargs)
 
 
@@ -71,17 +75,18 @@ class _Host(Node):  # type: ignore[misc]
         for name in _ABSENT_AGENT_PORTS:
             persist_port(self.get_session_dir_path(), self.node_id, name, -1)
         sleeper = shlex.join([sys.executable, "-I", "-S", guard.__file__, "rest"])
-        with _flags({"--dashboard_agent_command": sleeper, "--runtime_env_agent_command": sleeper}):
+        with _changed({"--dashboard_agent_command": sleeper, "--runtime_env_agent_command": sleeper}):
             super().start_raylet(*args, **kwargs)
 
 
 @contextmanager
-def _flags(values: Mapping[str, str]) -> Iterator[None]:
-    """Gives flags of the raylet other values than Ray would; there is no way to ask it for them."""
+def _changed(flags: Mapping[str, str], environ: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Starts a process with other flags and variables than Ray would; there is no way to ask it for them."""
     original = ray_services.start_ray_process
 
-    def edited(command: Sequence[str], *args: Any, **kwargs: Any) -> Any:
-        return original([_edit(word, values) for word in command], *args, **kwargs)
+    def edited(command: Sequence[str], *args: Any, env_updates: dict[str, str] | None = None, **kwargs: Any) -> Any:
+        updates = {**(env_updates or {}), **(environ or {})}
+        return original([_edit(word, flags) for word in command], *args, env_updates=updates, **kwargs)
 
     ray_services.start_ray_process = edited
     try:
@@ -133,7 +138,7 @@ def build(plan: NodePlan) -> Node:
         )
         return _Host(params, head=False, shutdown_at_exit=False)
     params = RayParams(
-        **shared, include_dashboard=True, dashboard_port=0, no_monitor=True, _system_config=dict(_HEALTH)
+        **shared, include_dashboard=True, dashboard_port=0, no_monitor=True, _system_config={**_HEALTH, **_METRICS}
     )
     return _Head(params, head=True, shutdown_at_exit=False)
 
