@@ -7,35 +7,29 @@ may already use devices.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import faulthandler
-import functools
-import importlib
 import io
 import os
-import platform
 import signal
 import socket
 import sys
 import threading
 import time
-import types
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-from kinetic_ray import bundle, payload
+from kinetic_ray import payload
 from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.outcome import Blob, Outcome
 from kinetic_ray.core.state import RankPhase
-from kinetic_ray.errors import DataError, PayloadError
+from kinetic_ray.errors import DataError
 from kinetic_ray.runner import distributed, session
 from kinetic_ray.runner.capture import describe_error, dump_exception, dump_value, reason_of
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.process import die_with_parent
+from kinetic_ray.runner.settling import call, check_python, code_root, pose_as_main, run_exit_handlers, settle_in
 from kinetic_ray.runner.task import RankTask
 from kinetic_ray.store import Store, open_store
 
@@ -54,7 +48,6 @@ class Rank:
         self._link = link
         self._keys = JobKeys(task.job_id)
         self._phase = RankPhase.FETCH
-        self._root = Path(task.work_dir) / "code"
         self._reporter = session.Reporter(link.send)
 
     def run(self) -> int:
@@ -79,61 +72,25 @@ class Rank:
         self._enter(RankPhase.FETCH)
         if task.payload is None:
             raise DataError(f"{task.job_id}: the task names no call")
-        call = store.get_blob(task.payload)
+        pickled = store.get_blob(task.payload)
         archive = None if task.bundle is None else store.get_blob(task.bundle.blob)
         self._enter(RankPhase.VERIFY)
-        _check_versions(task)
+        if task.client is not None:
+            check_python(task.client.python)
         self._enter(RankPhase.UNPACK)
-        self._settle_in(archive)
+        settle_in(task, archive, self._reporter)
         self._enter(RankPhase.INIT)
         if task.runtime == "jax":
             distributed.join(task)
         self._enter(RankPhase.LOAD)
-        function, args, kwargs = payload.load_call(call, self._root)
-        _pose_as_main(function)
+        function, args, kwargs = payload.load_call(pickled, code_root(task))
+        pose_as_main(function)
         self._enter(RankPhase.CALL)
-        return _call(function, args, kwargs)
-
-    def _settle_in(self, archive: bytes | None) -> None:
-        """The working folder, `sys.path`, the variables and the session, as user code will find them."""
-        task, root = self._task, self._root
-        root.mkdir(parents=True, exist_ok=True)
-        cwd = root
-        if archive is not None and task.bundle is not None:
-            bundle.unpack(archive, root)
-            cwd = root / task.bundle.cwd
-            cwd.mkdir(parents=True, exist_ok=True)
-            sys.path[:0] = [os.path.normpath(root / entry) for entry in task.bundle.sys_path]
-            importlib.invalidate_caches()
-        os.chdir(cwd)
-        sys.argv = list(task.argv)
-        here = self._context()
-        os.environ.update(_variables(task, here))
-        session.CURRENT.context = here
-        session.CURRENT.reporter = self._reporter
-
-    def _context(self) -> session.Context:
-        task = self._task
-        if "://" in task.output_dir:
-            raise DataError(f"output_dir={task.output_dir!r}: this version writes to folders only; files would be lost")
-        folder = Path(task.output_dir) if task.output_dir else Path(task.work_dir, "outputs")
-        folder.mkdir(parents=True, exist_ok=True)
-        return session.Context(
-            job_id=task.job_id,
-            rank=task.rank,
-            world_size=task.world_size,
-            slice_index=task.slice_index,
-            num_slices=task.num_slices,
-            role=task.role,
-            attempt=task.attempt,
-            output_dir=folder,
-            output_uri=task.output_dir or str(folder),
-            coordinator=task.coordinator or None,
-        )
+        return call(function, args, kwargs)
 
     def _finish(self) -> None:
         self._reporter.drain(_DRAIN)
-        _run_exit_handlers(_EXIT_HANDLERS_OK)
+        run_exit_handlers(_EXIT_HANDLERS_OK)
         if self._task.runtime == "jax":
             distributed.leave(self._task)
 
@@ -153,7 +110,7 @@ class Rank:
         message = f"{error.type_name}: {error.message}" if error.message else error.type_name
         self._reporter.drain(1.0)
         self._tell(Outcome(self._task.rank, False, str(reason), str(self._phase), message, error=error))
-        _run_exit_handlers(_EXIT_HANDLERS_FAILED)
+        run_exit_handlers(_EXIT_HANDLERS_FAILED)
         return 1
 
     def _enter(self, phase: RankPhase) -> None:
@@ -167,71 +124,6 @@ class Rank:
         task = self._task
         chunks = (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
         return store.write_object(key(task.epoch, task.attempt, task.rank), chunks)
-
-
-def _call(function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-    """Calls; a `sys.exit(0)` is a return, as the end of a script would be."""
-    try:
-        return function(*args, **kwargs)
-    except SystemExit as exc:
-        if exc.code in (None, 0):
-            return None
-        raise
-
-
-def _check_versions(task: RankTask) -> None:
-    """Functions travel as bytecode, which belongs to one minor version of Python.
-
-    Raises:
-        PayloadError: The client's differs from the host's.
-    """
-    if task.client is None:
-        return
-    here = platform.python_version()
-    if here.split(".")[:2] != task.client.python.split(".")[:2]:
-        raise PayloadError(
-            f"the call was made with Python {task.client.python} and this host runs {here}: "
-            "use the same minor version on both, or an image that has it"
-        )
-
-
-def _variables(task: RankTask, here: session.Context) -> dict[str, str]:
-    """What programs that are not Python's can read; the driver's own additions win."""
-    return {
-        "KINETIC_JOB_ID": task.job_id,
-        "KINETIC_ATTEMPT": str(task.attempt),
-        "KINETIC_RANK": str(task.rank),
-        "KINETIC_WORLD_SIZE": str(task.world_size),
-        "KINETIC_SLICE_INDEX": str(task.slice_index),
-        "KINETIC_SLICE_NAME": task.slice_name,
-        "KINETIC_OUTPUT_DIR": here.output_uri,
-        "KINETIC_STORE": task.store_url,  # a job's own durable calls, and commands, find the same jobs
-        **task.env,
-    }
-
-
-def _pose_as_main(function: Callable[..., object]) -> None:
-    """Gives the user's `__main__` its names back, which `pickle` and so `multiprocessing` look up there.
-
-    Without a function from `__main__` it is an empty module: never the zygote, which started this process.
-    """
-    while isinstance(function, functools.partial | types.MethodType):
-        function = function.func if isinstance(function, functools.partial) else function.__func__
-    main = types.ModuleType("__main__")
-    names = getattr(function, "__globals__", {})
-    if names.get("__name__") == "__main__":
-        kept = {name: value for name, value in names.items() if not name.startswith("__") or name == "__file__"}
-        main.__dict__.update(kept)
-    sys.modules["__main__"] = main
-
-
-def _run_exit_handlers(timeout: float) -> None:
-    """Runs what was registered with `atexit`, in a thread, since a handler may hang."""
-    handlers = threading.Thread(target=atexit._run_exitfuncs, name="kinetic-atexit", daemon=True)  # noqa: SLF001
-    handlers.start()
-    handlers.join(timeout)
-    if handlers.is_alive():
-        print(f"kinetic: exit handlers took longer than {timeout:g} s and were left", file=sys.__stderr__, flush=True)
 
 
 def _own_descriptors(log: int) -> None:

@@ -10,11 +10,11 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from kinetic_ray.core.causes import aborted_for_peer
 from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.state import RankPhase, Reason
 from kinetic_ray.journal import JobJournal
+from kinetic_ray.runner.deaths import cause_of_death, last_lines, oom_kills
 from kinetic_ray.runner.feed import Feed
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.link import ZygoteLink
@@ -22,7 +22,6 @@ from kinetic_ray.runner.process import is_running
 from kinetic_ray.runner.task import RankTask
 from kinetic_ray.store import Store
 
-TAIL_LINES = 20
 _TAIL_BYTES = 64 << 10
 
 
@@ -45,7 +44,7 @@ class HostedRank:
         self._zygote = zygote
         self._fenced = False
         self._phase = str(RankPhase.FETCH)
-        self._oom_kills = _oom_kills()
+        self._oom_kills = oom_kills()
         self._log = _log_path(task, store)
         ours, theirs = socket.socketpair()
         self._lines = Lines(ours)
@@ -127,7 +126,7 @@ class HostedRank:
     def _settle(self, told: Outcome | None, code: int | None) -> Outcome:
         """The outcome that counts: what the child told, unless its end or its stored bytes say otherwise."""
         if told is not None and not told.ok:
-            return replace(told, exit_code=code, log_tail=_last_lines(self._words()))
+            return replace(told, exit_code=code, log_tail=last_lines(self._words()))
         if self._fenced and code in (0, None, -signal.SIGKILL):  # another code is its own doing, just before the fence
             return self._failure(Reason.CANCELLED, "stopped by the driver", code)
         if told is None or code != 0:
@@ -140,17 +139,12 @@ class HostedRank:
         return replace(told, exit_code=0)
 
     def _died(self, code: int | None, *, returned: bool) -> Outcome:
-        if aborted_for_peer(self._words()):
-            return self._failure(Reason.PEER_LOST, f"it lost a peer, and JAX aborted it ({_how(code)})", code)
-        if code == -signal.SIGKILL and _oom_kills() > self._oom_kills:
-            text = "killed by the kernel because the host ran out of memory: use less of it, or hosts with more"
-            return self._failure(Reason.OUT_OF_MEMORY, text, code)
         when = "after the function had returned" if returned else "before the function returned"
-        hint = "; often the memory limit, or someone's `kill -9`" if code == -signal.SIGKILL else ""
-        return self._failure(Reason.PROCESS_DIED, f"the process {_how(code)} {when}{hint}", code)
+        reason, text = cause_of_death(code, self._words(), when, self._oom_kills)
+        return self._failure(reason, text, code)
 
     def _failure(self, reason: Reason, message: str, code: int | None) -> Outcome:
-        tail = _last_lines(self._words())
+        tail = last_lines(self._words())
         return Outcome(self._task.rank, False, str(reason), self._phase, message, exit_code=code, log_tail=tail)
 
     def _words(self) -> str:
@@ -164,27 +158,3 @@ def _log_path(task: RankTask, store: Store) -> Path:
     """In the store itself where that is a folder, else beside the attempt."""
     key = JobKeys(task.job_id).log(task.epoch, task.attempt, task.rank)
     return store.append_path(key) or Path(task.work_dir) / "rank.log"
-
-
-def _last_lines(text: str) -> str:
-    return "\n".join(text.splitlines()[-TAIL_LINES:])
-
-
-def _how(code: int | None) -> str:
-    if code is None:
-        return "ended with its zygote"
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
-
-
-def _oom_kills() -> int:
-    """How often the kernel has killed for memory on this machine, 0 where it doesn't say."""
-    counters = Path("/proc/vmstat")
-    if not counters.exists():
-        return 0
-    words = counters.read_text().split()
-    return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0

@@ -62,6 +62,12 @@ class Lines:
         """All of them."""
         return self.take_fds(len(self._fds))
 
+    def take_rest(self) -> bytes:
+        """What has arrived beyond the last message: the beginning of another kind of talk."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        return rest
+
     def end_of_input(self) -> None:
         """Lets a blocked :meth:`receive` in another thread end after what has already arrived."""
         self._link.shutdown(socket.SHUT_RD)

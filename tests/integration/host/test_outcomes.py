@@ -332,7 +332,7 @@ def test_a_lost_zygote_is_replaced(gang_of: MakeGang) -> None:
 def test_requests_that_reach_the_zygote_in_one_piece_are_all_served(gang_of: MakeGang) -> None:
     gang = gang_of()
     [pid] = gang.start(programs.wait_forever)
-    zygote = gang.agents[0]._zygote
+    zygote = gang.agents[0]._zygotes._zygote
     assert zygote is not None
     os.kill(zygote.pid, signal.SIGSTOP)
     for _ in range(3):  # several fences at once, say
