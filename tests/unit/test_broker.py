@@ -1,96 +1,16 @@
 """The broker's waiting, asking and taking back, on a scaler of the test's own."""
 
 import asyncio
-import queue
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from kinetic_ray.errors import ConfigError
 from kinetic_ray.runner.broker import SliceBroker
-from kinetic_ray.runner.queue import Slice, Ticket
-from kinetic_ray.runner.scaling import Event, NeverFits, Offer
+from kinetic_ray.runner.scaling import Offer
+from tests.unit.brokers import PATIENCE, V6E, FixedPool, cpu, names, run, tpu, until
 from tests.waiting import wait_until
-
-V6E = ("tpu-v6e-16", 4)
-PATIENCE = 20.0
-
-
-class FixedPool:
-    """A scaler with a fixed number of slices, all up; events are the test's to send."""
-
-    def __init__(self, size: int, broken: int = 0, together: int = 1) -> None:
-        """The first `broken` questions fail; none is answered before `together` of them have been asked."""
-        self.size = size
-        self._together = together
-        self._enough = threading.Event()
-        self.incarnation = [0] * size
-        self.asked: list[tuple[int, tuple[str, ...]]] = []
-        self.leased: list[tuple[str, ...]] = []
-        self.books: dict[str, Any] = {}
-        self.events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._broken = broken
-
-    def slice(self, number: int) -> Slice:
-        return Slice(f"v6e-{number}", tuple(f"node-{number}.{self.incarnation[number]}.{i}" for i in range(4)))
-
-    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
-        assert kind == V6E
-        self.asked.append((count, tuple(exclude)))
-        if len(self.asked) >= self._together:
-            self._enough.set()
-        self._enough.wait(PATIENCE)
-        if self._broken:
-            self._broken -= 1
-            raise ConfigError("hosts can't be started: out of processes")
-        self.check(kind, count)
-        free = [self.slice(n) for n in range(self.size) if f"v6e-{n}" not in exclude][:count]
-        return Offer(tuple(free), "" if len(free) == count else "all slices are busy")
-
-    def check(self, kind: tuple[str, int], count: int) -> None:
-        if count > self.size:
-            raise NeverFits(f"there are {self.size} slices of tpu-v6e-16, {count} were asked for")
-
-    def leases(self, names: Sequence[str], books: Mapping[str, Any]) -> None:
-        self.leased.append(tuple(names))
-        self.books = dict(books)
-
-    def follow(self, tell: Callable[[Event], None]) -> None:
-        while (event := self.events.get()) is not None:
-            tell(event)
-
-
-def tpu(name: str, slices: int = 1, epoch: int = 1) -> dict[str, Any]:
-    return Ticket(name, epoch, V6E[0], chips_per_host=4, slices=slices).to_dict()
-
-
-def cpu(name: str, cpus: float = 1.0) -> dict[str, Any]:
-    return Ticket(name, 1, "cpu", hosts=1, cpus=cpus).to_dict()
-
-
-def run(pool: FixedPool, scenario: Callable[[SliceBroker], Coroutine[Any, Any, None]], cpus: float = 2.0) -> None:
-    async def main() -> None:
-        broker = SliceBroker(pool, lambda: (cpus, 1 << 30))
-        await asyncio.wait_for(scenario(broker), PATIENCE)
-
-    try:
-        asyncio.run(main())
-    finally:
-        pool.events.put(None)
-
-
-async def until(waiting: Callable[[], Awaitable[dict[str, Any]]], state: str) -> dict[str, Any]:
-    """Polls an acquire as a driver does, until it is answered with a state."""
-    while (answer := await waiting())["state"] != state:
-        assert answer["state"] == "waiting"
-    return answer
-
-
-def names(answer: dict[str, Any]) -> list[str]:
-    assert answer["state"] == "granted", answer
-    return [one["name"] for one in answer["slices"]]
 
 
 def test_a_free_slice_is_granted_by_name_with_its_nodes() -> None:
@@ -309,3 +229,187 @@ def test_a_fault_while_asking_refuses_the_job_instead_of_leaving_it_in_the_queue
         assert (await broker.acquire(cpu("job-b")))["state"] == "granted"
 
     run(Confused(1), scenario)
+
+
+# Priority.
+
+
+def test_the_more_urgent_is_served_first() -> None:
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(tpu("job-a"))
+        await broker.acquire(tpu("job-b"), "", 0.3)
+        told = await broker.acquire(tpu("job-c", priority=5), "", 0.3)
+        assert "first in the queue" in told["reason"]
+        assert "position 2 in the queue, behind job-c" in await broker.where("job-b")
+        later = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b"), "", 5.0), "granted"))
+        await broker.release("job-a", 1)
+        assert names(await until(lambda: broker.acquire(tpu("job-c", priority=5)), "granted")) == ["v6e-0"]
+        assert not later.done()
+        await broker.release("job-c", 1)
+        await later
+
+    run(FixedPool(1), scenario)
+
+
+def test_one_that_was_passed_asks_for_hosts_of_its_own() -> None:
+    """Its offer was for one slice, which the more urgent one has taken."""
+    pool = FixedPool(2, together=2)
+
+    async def scenario(broker: SliceBroker) -> None:
+        first = asyncio.create_task(until(lambda: broker.acquire(tpu("job-a"), "", 5.0), "granted"))
+        await asyncio.to_thread(wait_until, lambda: pool.asked, PATIENCE, "the first question")
+        urgent = names(await until(lambda: broker.acquire(tpu("job-b", priority=5), "", 5.0), "granted"))
+        assert sorted(urgent + names(await first)) == ["v6e-0", "v6e-1"]
+
+    run(pool, scenario)
+
+
+# Yielding.
+
+
+def test_an_idle_lease_is_wanted_as_soon_as_somebody_waits() -> None:
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(tpu("call-g", yields=True))
+        assert await broker.wanted(0.0) == []
+        asked = asyncio.create_task(broker.wanted(PATIENCE))
+        waiting = asyncio.create_task(until(lambda: broker.acquire(tpu("job-a"), "", 5.0), "granted"))
+        assert await asked == ["call-g"]
+        assert await broker.wanted(0.0, ["call-g"]) == ["call-g"], "the answer stands while somebody waits"
+        await broker.release("call-g", 1)
+        assert names(await waiting) == ["v6e-0"]
+        assert await broker.wanted(PATIENCE, ["call-g"]) == []
+
+    run(FixedPool(1), scenario)
+
+
+def test_nobody_yields_for_what_is_free() -> None:
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(tpu("call-g", yields=True))
+        asked = asyncio.create_task(broker.wanted(PATIENCE))
+        await broker.acquire(tpu("job-a"))
+        await broker.acquire(cpu("job-c"))
+        assert not asked.done()
+        asked.cancel()
+
+    run(FixedPool(2), scenario)
+
+
+def test_cpus_are_yielded_too() -> None:
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(cpu("call-g", 2.0, yields=True))
+        asked = asyncio.create_task(broker.wanted(PATIENCE))
+        await broker.acquire(cpu("job-c"), "", 0.3)
+        assert await asked == ["call-g"]
+
+    run(FixedPool(1), scenario)
+
+
+@pytest.mark.parametrize(("shared", "holders"), [(True, ["call-g"]), (False, [])])
+def test_slices_of_other_kinds_are_wanted_where_hosts_are_shared(shared: bool, holders: list[str]) -> None:
+    class Kinds(FixedPool):
+        """Has the slice of one kind; of the other there is none for now."""
+
+        def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
+            return super().slices(kind, count, exclude) if kind == V6E else Offer((), "hosts are in use", shared)
+
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(tpu("call-g", yields=True))
+        other = {**tpu("job-a"), "accelerator": "tpu-v5e-16"}
+        await until_told(broker, other, "hosts are in use")
+        assert await broker.wanted(0.0) == holders
+
+    run(Kinds(1), scenario)
+
+
+async def until_told(broker: SliceBroker, ticket: dict[str, Any], words: str) -> None:
+    reason = ""
+    while words not in reason:
+        reason = (await broker.acquire(ticket, reason, 5.0))["reason"]
+
+
+# Nested.
+
+
+def test_a_nested_call_that_can_never_have_its_turn_is_refused() -> None:
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(tpu("job-a", 2))
+        inner = tpu("call-n", 2, ancestors=["job-a"])
+        refused = await until(lambda: broker.acquire(inner), "refused")
+        assert refused["reason"] == (
+            "2 tpu-v6e-16 slices for a nested call, beside the 2 that its callers hold until it returns: "
+            "there are 3 slices of tpu-v6e-16, 4 were asked for"
+        )
+        assert names(await broker.acquire(tpu("call-m", 1, ancestors=["job-a"]))) == ["v6e-2"]
+
+    run(FixedPool(3), scenario)
+
+
+def test_a_nested_call_does_not_wait_behind_who_waits_for_its_caller() -> None:
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(tpu("job-a"))
+        await broker.acquire(tpu("job-b", 2), "", 0.3)
+        assert names(await until(lambda: broker.acquire(tpu("call-n", ancestors=["job-a"])), "granted")) == ["v6e-1"]
+
+    run(FixedPool(2), scenario)
+
+
+def test_nested_cpu_calls_are_granted_at_once_and_take_nothing() -> None:
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(cpu("job-a", 2.0))
+        await broker.acquire(cpu("job-w"), "", 0.3)
+        for number in range(5):
+            assert names(await broker.acquire(cpu(f"call-{number}", 2.0, ancestors=["job-a"]))) == []
+        await broker.release("job-a", 1)
+        await until(lambda: broker.acquire(cpu("job-w")), "granted")
+
+    run(FixedPool(1), scenario)
+
+
+# What others are told.
+
+
+def test_the_supervisor_is_told_of_every_lease_and_of_who_waits() -> None:
+    pool = FixedPool(1)
+
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(tpu("job-a", name="train", priority=2))
+        await broker.acquire(cpu("call-c", 0.5, yields=True))
+        await until_told(broker, tpu("job-b", name="f"), "all slices are busy")
+        books = await broker.snapshot()
+        assert books["leases"] == [
+            {"holder": "job-a", "name": "train", "accelerator": "tpu-v6e-16", "slices": ["v6e-0"], "cpus": 0.0}
+            | {"priority": 2, "idle_ok": False},
+            {"holder": "call-c", "name": "", "accelerator": "cpu", "slices": [], "cpus": 0.5}
+            | {"priority": 0, "idle_ok": True},
+        ]
+        (waits,) = books["queue"]
+        reason = await broker.where("job-b")
+        wish = "1 tpu-v6e-16 slice"
+        assert waits == {"holder": "job-b", "name": "f", "wish": wish, "reason": reason, "priority": 0}
+        await asyncio.to_thread(wait_until, lambda: pool.books == books, PATIENCE, "word of it")
+        assert pool.leased[-1] == ("v6e-0",)
+        await broker.release("job-a", 1)
+        await until(lambda: broker.acquire(tpu("job-b", name="f")), "granted")
+        await broker.release("job-b", 1)
+        await asyncio.to_thread(wait_until, lambda: pool.leased[-1] == (), PATIENCE, "word of the end")
+
+    run(pool, scenario)
+
+
+def test_word_that_was_lost_is_sent_again() -> None:
+    class Deaf(FixedPool):
+        deaf = 2
+
+        def leases(self, names: Sequence[str], books: Mapping[str, Any]) -> None:
+            if self.deaf:
+                self.deaf -= 1
+                raise ConnectionError("nobody listens")
+            super().leases(names, books)
+
+    pool = Deaf(1)
+
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(tpu("job-a"))
+        await asyncio.to_thread(wait_until, lambda: pool.leased == [("v6e-0",)], PATIENCE, "word of it")
+
+    run(pool, scenario)

@@ -1,24 +1,34 @@
 """The broker's pure half: order, all or nothing, no slice twice, nobody starves."""
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetic_ray.runner.queue import Lease, Pool, Slice, Ticket, decide, demand, leased_names
+from kinetic_ray.runner.queue import Lease, Pool, Slice, Ticket, decide, demand, in_order, leased_names, lent
 
 V6E = ("tpu-v6e-16", 4)
 V5E = ("tpu-v5e-4", 4)
 
 
-def tpu(name: str, slices: int = 1, kind: tuple[str, int] = V6E) -> Ticket:
-    return Ticket(name, 1, kind[0], chips_per_host=kind[1], slices=slices)
+def tpu(name: str, slices: int = 1, kind: tuple[str, int] = V6E, priority: int = 0) -> Ticket:
+    return Ticket(name, 1, kind[0], chips_per_host=kind[1], slices=slices, priority=priority)
 
 
 def cpu(name: str, hosts: int = 1, cpus: float = 1.0, memory: int = 0) -> Ticket:
     return Ticket(name, 1, "cpu", hosts=hosts, cpus=cpus, memory=memory)
+
+
+def nested(ticket: Ticket, *ancestors: str) -> Ticket:
+    return replace(ticket, ancestors=ancestors)
+
+
+def urgent(ticket: Ticket, priority: int = 5) -> Ticket:
+    return replace(ticket, priority=priority)
 
 
 def slices(kind: tuple[str, int], *numbers: int) -> tuple[Slice, ...]:
@@ -46,10 +56,70 @@ def pool(v6e: int = 0, v5e: int = 0, cpus: float = 0.0, memory: int = 0) -> Pool
         pytest.param([cpu("c", memory=6), cpu("d", memory=5)], [], pool(cpus=4, memory=10), ["c"], id="memory counts"),
         pytest.param([tpu("b")], [Lease(tpu("a"), slices(V6E, 0))], pool(1), [], id="held slices aren't free"),
         pytest.param([cpu("big", cpus=9), cpu("c")], [], pool(cpus=2), ["c"], id="what never fits blocks nobody"),
+        pytest.param([tpu("a"), urgent(tpu("b"))], [], pool(1), ["b"], id="priority goes before arrival"),
+        pytest.param([tpu("a"), urgent(tpu("b"), -1)], [], pool(1), ["a"], id="a negative one comes last"),
+        pytest.param([tpu("a"), urgent(tpu("b", 2))], [], pool(1), [], id="the first by priority holds up the others"),
+        pytest.param([tpu("a"), urgent(tpu("b", 1, V5E))], [], pool(1, 1), ["b", "a"], id="priority is within a kind"),
+        pytest.param([cpu("c"), urgent(cpu("d"))], [], pool(cpus=1), ["d"], id="priority of cpu jobs"),
     ],
 )
 def test_who_is_granted(queue: list[Ticket], leases: list[Lease], there: Pool, granted: list[str]) -> None:
     assert [lease.ticket.job_id for lease in decide(queue, leases, there).grants] == granted
+
+
+A_HOLDS_ONE = [Lease(tpu("a"), slices(V6E, 0))]
+ALL_CPUS = [Lease(cpu("a", hosts=2, memory=4))]
+
+
+@pytest.mark.parametrize(
+    ("queue", "leases", "there", "granted"),
+    [
+        pytest.param([nested(cpu("n"), "a")], ALL_CPUS, pool(cpus=2, memory=8), ["n"], id="cpus are lent"),
+        pytest.param([nested(cpu("n", memory=5), "a")], ALL_CPUS, pool(cpus=2, memory=8), ["n"], id="memory too"),
+        pytest.param([cpu("w"), nested(cpu("n"), "a")], ALL_CPUS, pool(cpus=2, memory=8), ["n"], id="past who waits"),
+        pytest.param([cpu("w")], [Lease(nested(cpu("n"), "a"))], pool(cpus=1), ["w"], id="nested ones take nothing"),
+        pytest.param([nested(cpu("n", cpus=9), "a")], [], pool(cpus=2), [], id="what never fits doesn't"),
+        pytest.param(
+            [tpu("w", 2), nested(tpu("n"), "a")], A_HOLDS_ONE, pool(2), ["n"], id="not behind one that waits for a"
+        ),
+        pytest.param(
+            [urgent(tpu("w", 2)), nested(tpu("n"), "a")], A_HOLDS_ONE, pool(2), ["n"], id="however urgent that is"
+        ),
+        pytest.param(
+            [nested(tpu("m", 2), "b"), nested(tpu("n"), "a")], A_HOLDS_ONE, pool(2), ["n"], id="nor another nested one"
+        ),
+        pytest.param(
+            [nested(tpu("n", 2), "a"), tpu("w")], A_HOLDS_ONE, pool(2), [], id="others wait while a nested one does"
+        ),
+    ],
+)
+def test_nested_tickets(queue: list[Ticket], leases: list[Lease], there: Pool, granted: list[str]) -> None:
+    assert [lease.ticket.job_id for lease in decide(queue, leases, there).grants] == granted
+
+
+def test_what_ancestors_hold_of_a_kind_is_lent() -> None:
+    leases = [
+        Lease(tpu("a", 2), slices(V6E, 0, 1)),
+        Lease(tpu("b"), slices(V6E, 2)),
+        Lease(tpu("c", 1, V5E), slices(V5E, 0)),
+    ]
+    assert lent(nested(tpu("n"), "a", "c"), leases) == 2
+    assert lent(nested(tpu("n", 1, V5E), "a", "c"), leases) == 1
+    assert lent(tpu("n"), leases) == 0
+
+
+def test_the_reason_names_functions() -> None:
+    held = [Lease(replace(tpu("job-x"), name="train"), slices(V6E, 0))]
+    waiting = decide([replace(tpu("job-a"), name="f"), tpu("job-b")], held, pool(1)).waiting
+    assert waiting["job-a"] == "waiting for 1 tpu-v6e-16 slice; first in the queue; held by job-x (train)"
+    assert "position 2 in the queue, behind job-a (f); held by job-x (train)" in waiting["job-b"]
+
+
+def test_tickets_travel_as_json() -> None:
+    ticket = replace(nested(urgent(tpu("call-a", 2)), "job-a", "call-b"), name="f", yields=True)
+    assert Ticket.from_dict(json.loads(json.dumps(ticket.to_dict()))) == ticket
+    old = {"job_id": "job-a", "epoch": 1, "accelerator": "cpu", "hosts": 2, "cpus": 1.0}
+    assert Ticket.from_dict(old) == Ticket("job-a", 1, "cpu", hosts=2, cpus=1.0)
 
 
 def test_the_reason_tells_position_and_holders() -> None:
@@ -72,6 +142,8 @@ def test_what_can_never_fit_is_refused_with_both_numbers() -> None:
 def test_demand_counts_those_of_its_kind_up_to_it() -> None:
     queue = [tpu("a", 2), tpu("x", 5, V5E), cpu("c"), tpu("b", 1), tpu("later", 7)]
     assert [demand(queue, name) for name in ("a", "x", "b", "later")] == [2, 5, 3, 10]
+    assert demand([*queue, urgent(tpu("now"))], "now") == 1
+    assert demand([*queue, urgent(tpu("now"))], "b") == 4
 
 
 KINDS = st.sampled_from([V6E, V5E])
@@ -79,9 +151,11 @@ KINDS = st.sampled_from([V6E, V5E])
 
 @st.composite
 def tickets(draw: st.DrawFn, name: str) -> Ticket:
+    priority = draw(st.integers(-1, 1))
     if draw(st.booleans()):
-        return cpu(name, hosts=draw(st.integers(1, 3)), cpus=draw(st.sampled_from([0.5, 1.0, 2.0])))
-    return tpu(name, draw(st.integers(1, 3)), draw(KINDS))
+        wanted = cpu(name, hosts=draw(st.integers(1, 3)), cpus=draw(st.sampled_from([0.5, 1.0, 2.0])))
+        return urgent(wanted, priority)
+    return tpu(name, draw(st.integers(1, 3)), draw(KINDS), priority)
 
 
 @st.composite
@@ -137,8 +211,8 @@ def check(cluster: Cluster) -> None:
 
 def before_in_kind(queue: list[Ticket], ticket: Ticket) -> list[Ticket]:
     """Slices only: a gang of CPU hosts that never fits is refused and so holds up nobody."""
-    place = queue.index(ticket)
-    return [t for t in queue[:place] if t.kind == ticket.kind and t.accelerator != "cpu"]
+    line = in_order(queue)
+    return [t for t in line[: line.index(ticket)] if t.kind == ticket.kind and t.accelerator != "cpu"]
 
 
 def fits_alone(ticket: Ticket, there: Pool) -> bool:
@@ -152,5 +226,27 @@ def test_served_in_order_within_a_kind(queue: list[Ticket], v6e: int, v5e: int, 
     decision = decide(queue, [], pool(v6e, v5e, float(cpus)))
     granted = {lease.ticket.job_id for lease in decision.grants}
     for kind in {ticket.kind for ticket in queue}:
-        line = [t.job_id in granted for t in queue if t.kind == kind and t.job_id not in decision.refused]
+        line = [t.job_id in granted for t in in_order(queue) if t.kind == kind and t.job_id not in decision.refused]
         assert line == sorted(line, reverse=True), "one was passed by another of its kind"
+
+
+@given(queues())
+def test_the_order_is_priority_then_arrival(queue: list[Ticket]) -> None:
+    line = in_order(queue)
+    assert sorted(line, key=lambda t: t.job_id) == sorted(queue, key=lambda t: t.job_id)
+    for earlier, later in pairwise(line):
+        assert earlier.priority >= later.priority
+        if earlier.priority == later.priority:
+            assert queue.index(earlier) < queue.index(later)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=6), st.data())
+def test_gangs_that_want_two_each_never_deadlock(priorities: list[int], data: st.DataObject) -> None:
+    """On a pool of three, whoever ends first: there is always one that runs, and all have run in the end."""
+    cluster = Cluster(pool(3), [tpu(f"job-{n}", 2, priority=p) for n, p in enumerate(priorities)])
+    cluster.serve()
+    while cluster.queue or cluster.leases:
+        assert len(cluster.leases) == 1, "all wait for each other" if not cluster.leases else "two slices twice of 3"
+        cluster.end_one(lambda held: data.draw(st.sampled_from(held)))
+        cluster.serve()
+    assert len(cluster.order) == len(priorities)
