@@ -46,6 +46,29 @@ class Bundle:
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """What of a project is to be sent, before any of it is read.
+
+    Attributes:
+        root: The project's root.
+        entries: Files, folders and links, in no order.
+        sys_path: Folders for `sys.path`, relative to the root.
+        cwd: The working folder, relative to the root.
+    """
+
+    root: Path | None
+    entries: tuple[Entry, ...]
+    sys_path: tuple[str, ...]
+    cwd: str
+
+    def pack(self) -> Bundle | None:
+        """Reads the files; None if there is nothing to send."""
+        if not self.entries:
+            return None
+        return Bundle(pack(sorted(self.entries, key=lambda entry: entry.name)), self.sys_path, self.cwd)
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """Where a function's code is on this machine.
 
@@ -99,23 +122,26 @@ class Project:
         Raises:
             PayloadError: Too large.
         """
+        return self.select(modules).pack()
+
+    def select(self, modules: Iterable[str] = ()) -> Selection:
+        """Finds what is sent; see :meth:`build`."""
         names = {*modules} if self.root is not None else {*modules, *self._siblings()}
         origins = [origin_of(name) for name in sorted(names)]
-        entries = [*self._inside(), *self._outside(origins)]
-        if not entries:
-            return None
+        entries = (*self._inside(), *self._outside(origins))
         if self.root is not None:
             _mention_if_large(self.root, entries)
-        return Bundle(
-            pack(sorted(entries, key=lambda entry: entry.name)), self._search_path(origins), self.relative_cwd
-        )
+        return Selection(self.root, entries, self._search_path(origins), self.relative_cwd)
+
+    def loaded(self) -> frozenset[Path]:
+        """Files of the project that are loaded as modules: they are sent although a .gitignore names them."""
+        files = [file_of(sys.modules.get(name)) for name in loaded_modules()]
+        return frozenset(file for file in files if file is not None and self._holds(file))
 
     def _inside(self) -> list[Entry]:
         if self.root is None:
             return [] if self.script is None else [file_entry(self.script, self.script.name)]
-        files = [file_of(sys.modules.get(name)) for name in loaded_modules()]
-        loaded = {file for file in files if file is not None and self._holds(file)}
-        return scan(self.root, avoid=self.avoid, wanted=sorted(loaded), limit=config.bundle_limit())
+        return scan(self.root, avoid=self.avoid, wanted=sorted(self.loaded()), limit=config.bundle_limit())
 
     def _outside(self, origins: Iterable[Origin]) -> Iterator[Entry]:
         """Modules that lie elsewhere, on a PYTHONPATH say: each with the whole of its top-level package."""

@@ -74,7 +74,7 @@ class Rules:
     def at_root(root: Path) -> Rules:
         """The rules at a project's root: its own, and those of the repository around it."""
         levels: list[_Level] = []
-        for folder in _up_to_repository(root):
+        for folder in repository_folders(root):
             prefix = root.relative_to(folder).as_posix()
             levels.insert(0, _level(folder, "" if prefix == "." else f"^{prefix}/"))
         return Rules(levels)
@@ -106,7 +106,7 @@ class Rules:
         return None
 
 
-def _up_to_repository(root: Path) -> list[Path]:
+def repository_folders(root: Path) -> list[Path]:
     """The root and its parents up to the repository's top; the root alone outside of any."""
     folders = [root]
     for folder in (root, *root.parents):

@@ -61,7 +61,7 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(module)
 
     def _reduce_named(self, obj: FunctionType | type, module: str) -> Any:
-        bare = _find(module, obj.__qualname__)
+        bare = found_as(module, obj.__qualname__)
         if self._goes_by_value(module):
             if bare is not obj or module == "__main__":  # by value under cloudpickle's own rule
                 return super().reducer_override(obj)
@@ -94,7 +94,7 @@ def plain(function: Any) -> Any:
     return function
 
 
-def _find(module: str, qualname: str) -> Any:
+def found_as(module: str, qualname: str) -> Any:
     """What stands in a module under a name; None for nothing."""
     try:
         return _at(sys.modules[module], qualname)

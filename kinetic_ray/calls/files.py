@@ -1,0 +1,181 @@
+"""The files of a project as they are now: compared by their stat at each call, as git does, packed when they differ.
+
+What is compared of a file is also when its inode last changed, which no program can set: an edit that keeps size and
+time of modification is seen. Only one that comes within the same tick of the file system's clock isn't; so what changed
+that shortly before it was looked at counts as changed once more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kinetic_ray.bundle import Bundle, Project, Selection
+from kinetic_ray.bundle.origins import Source, origin_of
+from kinetic_ray.bundle.project import OUTSIDE
+from kinetic_ray.bundle.rules import GIT_FILE, OWN_FILE, repository_folders
+from kinetic_ray.bundle.tree import Kind
+
+#: A file system's clock ticks at least this often, in nanoseconds; the longer one is for those that count seconds.
+_TICK, _COARSE_TICK = 20_000_000, 2_500_000_000
+_SECOND = 1_000_000_000
+
+Look = tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A project as it is sent.
+
+    Attributes:
+        bundle: None where there is nothing to send.
+        digest: SHA-256 of the archive; "" for none.
+        sys_path: Folders for `sys.path`, relative to the root.
+        cwd: The working folder in the bundle.
+    """
+
+    bundle: Bundle | None
+    digest: str
+    sys_path: tuple[str, ...]
+    cwd: str
+
+
+def files_of(project: Project, modules: Iterable[str]) -> ProjectFiles:
+    """The files of a project that a function needs: functions that need the same ones share them.
+
+    Args:
+        project: The function's.
+        modules: Modules that the function refers to by name.
+    """
+    needed = frozenset(name for name in modules if origin_of(name).source is Source.FILE)
+    places = frozenset(_place_of(project, name) for name in needed)
+    with _SHARED_LOCK:
+        found = _SHARED.get((project, places))
+        if found is None:
+            found = _SHARED[project, places] = ProjectFiles(project, needed)
+        return found
+
+
+def _place_of(project: Project, name: str) -> tuple[Path | None, Path | None]:
+    """What a module adds to what is sent: a folder for `sys.path`, and its file where that isn't sent anyway."""
+    origin = origin_of(name)
+    inside = project.root is not None and origin.file is not None and origin.file.is_relative_to(project.root)
+    return origin.folder, None if inside else origin.file
+
+
+class ProjectFiles:
+    """Gives a project's archive as its files are now.
+
+    Args:
+        project: Whose files.
+        modules: Modules that the function refers to by name.
+    """
+
+    def __init__(self, project: Project, modules: frozenset[str]) -> None:
+        self._project = project
+        self._modules = modules
+        self._lock = threading.Lock()
+        self._sent: Sent | None = None
+        self._looks: tuple[tuple[str, Look], ...] = ()
+        self._program: tuple[object, ...] = ()
+        self._loaded: frozenset[Path] = frozenset()
+        self._is_doubtful = True
+
+    def current(self) -> Sent:
+        """The archive; the very same object while nothing has changed.
+
+        Raises:
+            PayloadError: Too large.
+        """
+        with self._lock:
+            if self._sent is None or self._is_doubtful or self._differs():
+                self._sent = self._build(self._sent)
+            return self._sent
+
+    def _differs(self) -> bool:
+        for path, seen in self._looks:
+            if _look(path) != seen:
+                return True
+        program = _program()
+        if program == self._program:
+            return False
+        before, self._program = self._program, program
+        # More modules are loaded; the files of those in the project are sent in any case.
+        return before[0] != program[0] or self._project.loaded() != self._loaded
+
+    def _build(self, before: Sent | None) -> Sent:
+        begun = time.time_ns()
+        self._program, self._loaded = _program(), self._project.loaded()
+        selection = self._project.select(self._modules)
+        # Looked at before it is read: what changes meanwhile looks otherwise at the next call.
+        self._looks = tuple((path, _look(path)) for path in _watched(self._project, selection))
+        self._is_doubtful = any(seen is not None and _is_fresh(seen, begun) for _path, seen in self._looks)
+        bundle = selection.pack()
+        digest = "" if bundle is None else hashlib.sha256(bundle.data).hexdigest()
+        new = Sent(bundle, digest, selection.sys_path, selection.cwd)
+        same = before is not None and _facts(before) == _facts(new)
+        return before if same and before is not None else new
+
+
+def _facts(sent: Sent) -> tuple[object, ...]:
+    return sent.digest, sent.sys_path, sent.cwd
+
+
+def _program() -> tuple[object, ...]:
+    """What of this process decides what is sent: where it looks for modules, which it has loaded.
+
+    A module that is loaded becomes the last of the table, so the number and the last one tell of any that was.
+    """
+    return tuple(sys.path), len(sys.modules), next(reversed(sys.modules))
+
+
+def _watched(project: Project, selection: Selection) -> list[str]:
+    """What is looked at: entries, the folders that they lie in, and what decides which are left out."""
+    paths = [entry.path for entry in selection.entries]
+    folders = [entry.path for entry in selection.entries if entry.kind is Kind.FOLDER]
+    if project.root is not None:
+        folders.append(project.root)
+    folders += _tops_elsewhere(selection)
+    found = [*paths, *folders, *_ignore_files(project, folders)]
+    return list(dict.fromkeys(os.fspath(path) for path in found))
+
+
+def _tops_elsewhere(selection: Selection) -> set[Path]:
+    """Folders of packages outside of the project: their own entries don't name them."""
+    names = [(entry, entry.name.split("/")) for entry in selection.entries]
+    return {entry.path.parents[len(parts) - 3] for entry, parts in names if parts[0] == OUTSIDE and len(parts) > 2}
+
+
+def _ignore_files(project: Project, folders: Iterable[Path]) -> Iterator[Path]:
+    above = [] if project.root is None else repository_folders(project.root)[1:]
+    for folder in above:
+        yield from (folder / GIT_FILE, folder / OWN_FILE)  # also where there is none yet: the folder isn't looked at
+    for folder in folders:
+        yield from (path for path in (folder / GIT_FILE, folder / OWN_FILE) if path.exists())
+
+
+def _look(path: str) -> Look:
+    """What is compared of a file or folder; None where there is none."""
+    try:
+        seen = os.lstat(path)
+    except OSError:
+        return None
+    return seen.st_ctime_ns, seen.st_mtime_ns, seen.st_size, seen.st_ino, seen.st_mode
+
+
+def _is_fresh(seen: tuple[int, ...], begun: int) -> bool:
+    """Whether it may change again without looking any different."""
+    changed = seen[0]
+    return changed > begun - (_TICK if changed % _SECOND else _COARSE_TICK)
+
+
+#: What is in use; a cache, so of the process by nature.
+_SHARED: weakref.WeakValueDictionary[tuple[Project, frozenset[object]], ProjectFiles] = weakref.WeakValueDictionary()
+_SHARED_LOCK = threading.Lock()
