@@ -39,10 +39,15 @@ def dump_value(value: object) -> bytes:
     try:
         data: bytes = cloudpickle.dumps(value, protocol=5)
     except Exception as exc:
-        kind = type(value).__name__
-        text = f"the function returned a {kind} that can't be pickled: {_words(exc)}: return plain data instead"
-        raise ResultError(text, _repr(value)) from exc
+        raise unsendable(value, exc) from exc
     return data
+
+
+def unsendable(value: object, exc: BaseException) -> ResultError:
+    """What to say of a value that can't be pickled; `exc` is what pickling has raised."""
+    kind = type(value).__name__
+    text = f"the function returned a {kind} that can't be pickled: {_words(exc)}: return plain data instead"
+    return ResultError(text, _repr(value))
 
 
 def reason_of(exc: BaseException, phase: RankPhase) -> Reason:

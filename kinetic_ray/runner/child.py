@@ -173,13 +173,27 @@ def run_child(control: int, log: int, parent: int) -> int:
     message = link.receive()
     if message is None:
         return 70
-    if sys.platform != "linux":
-        threading.Thread(target=_end_with_agent, args=(link,), name="kinetic-agent", daemon=True).start()
-    code = Rank(RankTask.from_dict(message), link).run()
+    task = RankTask.from_dict(message)
+    code = _serve(task, link, control) if task.serves else _run_once(task, link)
     for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
         with contextlib.suppress(Exception):  # the user's own stream, perhaps closed by now
             stream.flush()  # type: ignore[union-attr]
     return code
+
+
+def _run_once(task: RankTask, link: Lines) -> int:
+    if sys.platform != "linux":
+        threading.Thread(target=_end_with_agent, args=(link,), name="kinetic-agent", daemon=True).start()
+    return Rank(task, link).run()
+
+
+def _serve(task: RankTask, link: Lines, control: int) -> int:
+    """From here on the talk is another one, see :mod:`kinetic_ray.runner.calls.frames`."""
+    from kinetic_ray.runner.calls.frames import Frames
+    from kinetic_ray.runner.calls.serving import Server
+
+    frames = Frames(socket.socket(fileno=os.dup(control)), link.take_rest(), link.take_all_fds())
+    return Server(task, frames).run()
 
 
 def _end_with_agent(link: Lines) -> None:

@@ -36,7 +36,12 @@ from kinetic_ray.runner.process import (
 )
 
 #: What every child imports, that which it does so late included.
-_OUR_MODULES = ("kinetic_ray.runner.child", "kinetic_ray.store.folder", "cloudpickle")
+_OUR_MODULES = (
+    "kinetic_ray.runner.child",
+    "kinetic_ray.runner.calls.serving",
+    "kinetic_ray.store.folder",
+    "cloudpickle",
+)
 
 #: What the children of a runtime need. Nothing here may start a thread or touch a device.
 RUNTIME_MODULES = {"plain": (), "jax": ("jax", "jax.numpy")}

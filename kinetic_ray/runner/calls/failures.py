@@ -81,7 +81,7 @@ class CallFailure(Exception):
 
     def for_user(self) -> BaseException:
         """What the caller gets: its own exception, a dead actor's error, or one of ours in words."""
-        if self.actor:
+        if self.actor and self.reason != Reason.DEADLINE_EXCEEDED:
             return self._actor_died()
         if (own := self.users_own()) is not None:
             return own

@@ -6,17 +6,30 @@ A plain class; the desk makes a Ray actor of it. It never unpickles anything of 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import ray
 
+from kinetic_ray.core.state import Reason
+from kinetic_ray.runner.calls import fetching
+from kinetic_ray.runner.calls.failures import CallFailure
+from kinetic_ray.runner.calls.functions import Functions
+from kinetic_ray.runner.calls.heads import Head, read_head
 from kinetic_ray.runner.calls.packing import Packed, keep_packed
+from kinetic_ray.runner.calls.tenancy import Seat, Tenancy
+from kinetic_ray.runner.calls.warm import WarmChild
+from kinetic_ray.runner.hosting import describe_host
+from kinetic_ray.runner.ports import PortKeeper
 
 #: Gets lines of a child: client, rank, lines.
 Say = Callable[[str, int, Sequence[str]], None]
 #: Gives a call that came too late to the desk: the order's bytes and the packed arguments; gives its value.
 Forward = Callable[[bytes, Packed], Packed]
+
+#: Seconds that a call waits for its function, which is sent beside it.
+_LEARNING = 60.0
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -53,6 +66,11 @@ class CallHost:
         self._title = title
         self._say = say
         self._forward = forward
+        self._ports = PortKeeper()
+        self._tenancy = Tenancy(self._pass_lines)
+        self._learned = Functions()
+        self._turn = threading.Lock()  # of the call that runs
+        self._stopped = threading.Event()
 
     def __repr__(self) -> str:
         return self._title or f"CallHost({os.getpid()})"
@@ -60,17 +78,17 @@ class CallHost:
     @_control
     def describe(self) -> dict[str, Any]:
         """Which host this is, by its environment and Ray's; as :meth:`HostAgent.describe`."""
-        raise NotImplementedError
+        return describe_host()
 
     @_control
     def free_port(self) -> int:
         """A port that stays free for a coordinator of this host, and that no earlier gang here has used."""
-        raise NotImplementedError
+        return self._ports.take()
 
     @_control
     def hold(self) -> None:
         """Never returns before :meth:`stop`: whoever waits for it hears of this actor's death."""
-        raise NotImplementedError
+        self._stopped.wait()
 
     @_control
     def open(self, seat: dict[str, Any], bundle: bytes | None = None) -> dict[str, Any]:
@@ -78,7 +96,7 @@ class CallHost:
 
         Args:
             seat: {"gang": id, "client": id, "wish": a Wish's dict, "task": a RankTask's dict}.
-            bundle: The project's archive; not needed where this host had it before.
+            bundle: The project's archive; not needed where this host had it just before.
 
         Returns:
             {"pid": the child's, "warm": whether it was there already}; its set-up may still be going on.
@@ -86,11 +104,12 @@ class CallHost:
         Raises:
             CallFailure: SetupError: the zygote or the child can't be started.
         """
-        raise NotImplementedError
+        child, warm = self._tenancy.open(Seat.from_dict(seat), bundle, busy=self._turn.locked())
+        return {"pid": child.pid, "warm": warm}
 
     def learn(self, digest: str, function: Packed) -> None:
         """Remembers a function or class by its digest; a call of it that came earlier waits for this."""
-        raise NotImplementedError
+        self._learned.add(digest, function)
 
     def call(self, head: bytes, packed: Packed) -> Packed:
         """Runs a call in the child, after those that came before it; gives its value.
@@ -98,19 +117,56 @@ class CallHost:
         Raises:
             CallFailure: It has no value.
         """
-        raise NotImplementedError
+        told = read_head(head)
+        if not self._tenancy.is_open_for(told):
+            return self._hand_on(told, packed)
+        arguments = fetching.resolve(packed) if packed.live else packed
+        with self._turn:
+            child = self._tenancy.child_for(told)
+            if child is not None:
+                value = child.call(told, arguments, self._function_for(told, child))
+        if child is None:
+            return self._hand_on(told, packed)
+        return fetching.adopt(value) if value.live else value
 
     @_control
     def retire(self, gang: str) -> None:
         """Waits for a running call; from then on the gang is not open here any more, and its child stays warm."""
-        raise NotImplementedError
+        self._tenancy.retire(gang)
+        with self._turn:
+            return
 
     @_control
     def end(self, gang: str, reason: str = "", message: str = "") -> None:
         """Ends the gang's child with all below it; a running call fails for the reason given (else: cancelled)."""
-        raise NotImplementedError
+        self._tenancy.end(gang, reason, message, busy=self._turn.locked())
 
     @_control
     def stop(self) -> None:
         """Ends everything on this host: the child, the zygote, the working folder."""
-        raise NotImplementedError
+        self._tenancy.close()
+        self._ports.release()
+        self._stopped.set()
+
+    def _function_for(self, head: Head, child: WarmChild) -> Packed | None:
+        if head.order.kind == "method" or child.knows(head.order.function):
+            return None
+        function = self._learned.get(head.order.function, _LEARNING)
+        if function is None:
+            text = f"this host was never told the function {head.order.name}: call it again"
+            raise CallFailure(str(Reason.SETUP_ERROR), text, gang=head.gang)
+        return function
+
+    def _hand_on(self, head: Head, packed: Packed) -> Packed:
+        """A call that came when its gang was not open here any more."""
+        if self._forward is None or head.order.wish.ranks > 1:
+            text = f"{head.order.name}: {head.gang} is not open on this host any more"
+            raise CallFailure(str(Reason.CANCELLED), text, gang=head.gang)
+        try:
+            return self._forward(head.order_bytes, packed)
+        except ray.exceptions.RayTaskError as exc:
+            raise fetching.cause_of(exc) from None
+
+    def _pass_lines(self, client: str, rank: int, lines: Sequence[str]) -> None:
+        if self._say is not None:
+            self._say(client, rank, lines)

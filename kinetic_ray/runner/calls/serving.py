@@ -1,0 +1,202 @@
+"""The serving child: a rank that, once it has settled in, runs one call after the other until its agent lets it go.
+
+What the calls of one function share, they share here as in one process: modules, globals, instances of classes. Its
+agent hands it functions, arguments and instances packed; refs to objects of Ray's reach it as names, and only then
+does it join the cluster itself, see :mod:`~kinetic_ray.runner.calls.live`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import FunctionType
+from typing import Any
+
+from kinetic_ray.core.state import RankPhase
+from kinetic_ray.payload.calls import place_main
+from kinetic_ray.runner import distributed, session
+from kinetic_ray.runner.calls import live
+from kinetic_ray.runner.calls.frames import Frame, Frames
+from kinetic_ray.runner.calls.heads import Route, read_route
+from kinetic_ray.runner.calls.packing import Packed, pack_value, unpack, unpack_arguments
+from kinetic_ray.runner.calls.words import Kind, from_parts, to_parts
+from kinetic_ray.runner.capture import describe_error, dump_exception, reason_of, unsendable
+from kinetic_ray.runner.settling import call, check_python, code_root, pose_as_main, run_exit_handlers, settle_in
+from kinetic_ray.runner.task import RankTask
+
+_DRAIN = 1.0
+_EXIT_HANDLERS = 5.0
+
+
+class Server:
+    """A child's life; :meth:`run` gives the exit code."""
+
+    def __init__(self, task: RankTask, link: Frames) -> None:
+        self._task = task
+        self._link = link
+        self._phase = RankPhase.FETCH
+        self._main: str | None = None
+        self._packed: dict[str, Packed] = {}
+        self._functions: dict[str, Any] = {}
+        self._instances: dict[str, Any] = {}
+        self._posed: Any = None
+        self._under = ""
+        self._reporter = session.Reporter(self._say)
+
+    def run(self) -> int:
+        """All of it. Never raises: this is the process's edge."""
+        try:
+            if (first := self._link.receive()) is None:
+                return 0
+            self._settle(first)
+            del first
+            self._link.send(Kind.READY, [])
+            while self._step():
+                pass
+            return self._part()
+        except OSError:  # the agent is gone
+            return 0
+        except BaseException as exc:  # noqa: BLE001
+            with contextlib.suppress(OSError):
+                self._fail(exc)
+            return 1
+
+    def _settle(self, first: Frame) -> None:
+        facts = json.loads(bytes(first.parts[0]))
+        archive = bytes(first.parts[1])
+        self._enter(RankPhase.VERIFY)
+        if facts["python"]:
+            check_python(facts["python"])
+        self._main = facts["main"]
+        self._enter(RankPhase.UNPACK)
+        settle_in(self._task, archive or None, self._reporter)
+        self._enter(RankPhase.INIT)
+        if self._task.runtime == "jax":
+            distributed.join(self._task)
+
+    def _step(self) -> bool:
+        """One message. Nothing of it stays in a variable here while the next one is waited for."""
+        frame = self._link.receive()
+        if frame is None or frame.kind == Kind.LEAVE:
+            return False
+        if frame.kind == Kind.CALL:
+            self._serve(frame)
+            _flush()
+        elif frame.kind == Kind.LEARN:
+            self._packed[bytes(frame.parts[0]).decode()] = from_parts(frame.parts[1:], live.as_told)
+        elif frame.kind == Kind.FORGET:
+            digest = bytes(frame.parts[0]).decode()
+            self._packed.pop(digest, None)
+            self._functions.pop(digest, None)
+        return True
+
+    def _serve(self, frame: Frame) -> None:
+        route = read_route(bytes(frame.parts[0]))
+        self._phase = RankPhase.LOAD
+        try:
+            parts = self._run(route, from_parts(frame.parts[1:], live.as_told))
+        except BaseException as exc:  # noqa: BLE001 - whatever user code raises is an answer
+            _flush()
+            self._fail(exc)
+            return
+        _flush()
+        self._link.send(Kind.VALUE, parts)
+
+    def _run(self, route: Route, packed: Packed) -> list[Any]:
+        self._come_under(route.ancestors)
+        function = self._function(route)
+        packed = live.awaken(packed)
+        args, kwargs = unpack_arguments(packed)
+        del packed
+        self._phase = RankPhase.CALL
+        value = call(function, args, kwargs)
+        if route.kind == "create":
+            self._instances[route.actor] = value
+            value = None
+        del args, kwargs, function
+        self._phase = RankPhase.STORE
+        if not route.keeps:
+            return [b"", *to_parts(pack_value(None))]
+        return [b"", *to_parts(live.put_to_sleep(_pack(value)), live.name_of)]
+
+    def _function(self, route: Route) -> Callable[..., Any]:
+        """What to call: the function, the class, or an instance's method."""
+        if route.kind == "method":
+            return getattr(self._instances[route.actor], route.method)  # type: ignore[no-any-return]
+        function = self._functions.get(route.function)
+        if function is None:
+            # Kept packed as well only until it could be rebuilt: an import that fails may work the next time.
+            function = unpack(live.awaken(self._packed[route.function]))
+            if self._main is not None:
+                place_main(_face(function), code_root(self._task) / self._main)
+            self._functions[route.function] = function
+            del self._packed[route.function]
+        if self._posed is not function:
+            pose_as_main(_face(function))
+            self._posed = function
+        return function  # type: ignore[no-any-return]
+
+    def _come_under(self, ancestors: str) -> None:
+        """The leases under which this call runs, its own gang's last: calls from here must not wait for them."""
+        if ancestors == self._under:
+            return
+        self._under = ancestors
+        gang = ancestors.rpartition(" ")[2]
+        os.environ.update(KINETIC_ANCESTORS=ancestors, KINETIC_JOB_ID=gang)
+        if session.CURRENT.context is not None:
+            session.CURRENT.context = replace(session.CURRENT.context, job_id=gang)
+
+    def _part(self) -> int:
+        """The clean end: what was registered for it, then the barrier."""
+        self._phase = RankPhase.FINISH
+        self._reporter.drain(_DRAIN)
+        run_exit_handlers(_EXIT_HANDLERS)
+        if self._task.runtime == "jax":
+            distributed.leave(self._task)
+        return 0
+
+    def _fail(self, exc: BaseException) -> None:
+        error = describe_error(exc)
+        pickled = dump_exception(exc) or b""
+        message = f"{error.type_name}: {error.message}" if error.message else error.type_name
+        if error.value_repr is not None:
+            message += f"\nthe value was: {error.value_repr}"
+        told = {
+            "reason": str(reason_of(exc, self._phase)),
+            "message": message,
+            "traceback": error.traceback,
+            "phase": str(self._phase),
+        }
+        self._link.send(Kind.FAILED, [json.dumps(told).encode(), pickled])
+
+    def _enter(self, phase: RankPhase) -> None:
+        self._phase = phase
+        self._say({"t": "phase", "phase": str(phase)})
+
+    def _say(self, message: dict[str, Any]) -> None:
+        self._link.send(Kind.SAYS, [json.dumps(message).encode()])
+
+
+def _pack(value: object) -> Packed:
+    try:
+        return pack_value(value)
+    except Exception as exc:
+        raise unsendable(value, exc) from exc
+
+
+def _face(function: Any) -> Any:
+    """Something whose namespace is the function's; of a class, one of its methods."""
+    if not isinstance(function, type):
+        return function
+    return next((each for each in vars(function).values() if isinstance(each, FunctionType)), function)
+
+
+def _flush() -> None:
+    """What user code has printed is out before its value is, also half a line."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the user's own stream, perhaps closed by now
+            stream.flush()

@@ -1,0 +1,235 @@
+"""A warm child as its agent sees it: one process that serves one call after the other until it ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from kinetic_ray.core.state import Reason
+from kinetic_ray.runner.calls import live
+from kinetic_ray.runner.calls.failures import CallFailure
+from kinetic_ray.runner.calls.frames import Frame, FrameError, Frames
+from kinetic_ray.runner.calls.heads import Head
+from kinetic_ray.runner.calls.output import Output
+from kinetic_ray.runner.calls.packing import Packed
+from kinetic_ray.runner.calls.words import Kind, from_parts, to_parts
+from kinetic_ray.runner.deaths import cause_of_death, oom_kills
+from kinetic_ray.runner.lines import Lines
+from kinetic_ray.runner.link import ZygoteLink
+from kinetic_ray.runner.task import RankTask
+
+_LOG = logging.getLogger(__name__)
+#: Until a child that has closed its socket, but lives on, is ended.
+_LAST_BREATH = 2.0
+#: For last words on their way through the pipe.
+_LAST_WORDS = 1.0
+#: Functions that a child keeps; the one that was used longest ago goes.
+_FUNCTIONS = 64
+
+
+class WarmChild:
+    """One process. :meth:`call` is for one thread at a time, the rest for any.
+
+    Attributes:
+        task: What it was told at its start.
+        actors: Instances that live in it.
+    """
+
+    def __init__(
+        self, zygote: ZygoteLink, task: RankTask, facts: tuple[dict[str, Any], bytes], take: Callable[..., None]
+    ) -> None:
+        """Starts it; its set-up goes on while this returns.
+
+        Args:
+            zygote: Forks it.
+            task: Its rank.
+            facts: What it has to know beyond, and the project's archive.
+            take: Gets its lines.
+
+        Raises:
+            ConnectionError: The zygote is gone.
+        """
+        self.task = task
+        self.actors: set[str] = set()
+        self._zygote = zygote
+        self._oom_kills = oom_kills()
+        self._ready = False
+        self._phase = ""
+        self._verdict: tuple[str, str] | None = None
+        self._known: dict[str, None] = {}
+        self._held: list[Packed] = []
+        self._talking = threading.Lock()
+        self._settled: Future[None] = Future()
+        self._output = Output(take)
+        ours, theirs = socket.socketpair()
+        self._frames = Frames(ours)
+        try:
+            self._child = zygote.start_child(theirs.fileno(), self._output.give_writer())
+        except BaseException:
+            self._frames.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(self._output.give_writer())
+        self._child.ended.add_done_callback(lambda _: self._frames.hang_up())
+        threading.Thread(target=self._tell, args=(ours, facts), name="kinetic-settling", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def alive(self) -> bool:
+        return not self._child.ended.done() and self._verdict is None
+
+    def call(self, head: Head, packed: Packed, function: Packed | None) -> Packed:
+        """Runs a call; gives its value.
+
+        Args:
+            head: Which.
+            packed: Its arguments.
+            function: What it calls; None for a method, and where the child has it already.
+
+        Raises:
+            CallFailure: It has no value.
+        """
+        request = [head.route, *to_parts(packed, live.name_of)]
+        with self._talking:
+            try:
+                self._await_ready(head)
+                self._teach(head.order.function, function)
+                self._frames.send(Kind.CALL, request)
+                del request
+                value = self._answer(head, self._hear(head.order.timeout))
+            except OSError:  # it could not be told: it has just died
+                raise self._gone(head, "before it could be called") from None
+            except (FrameError, ValueError, LookupError, TypeError) as exc:
+                self.kill(str(Reason.PROCESS_DIED), f"the host agent could not understand it, and has ended it: {exc}")
+                raise self._gone(head, "") from None
+        if head.order.actor and packed.live:
+            self._held.append(packed)  # an instance may keep the refs that it was given
+        return value
+
+    def knows(self, digest: str) -> bool:
+        """Whether it has that function already."""
+        return digest in self._known
+
+    def kill(self, reason: str, message: str) -> None:
+        """Ends it with all below it; returns when they are gone. A running call fails for the reason given."""
+        if self._verdict is None and not self._child.ended.done():
+            self._verdict = (reason, message)
+        self._zygote.kill(self._child)
+        self._output.await_end(_LAST_WORDS)
+
+    def leave(self, patience: float) -> None:
+        """Lets an idle one end well: exit handlers, the gang's barrier. After `patience` seconds it is killed."""
+        self._verdict = (str(Reason.CANCELLED), "it was told to end")
+        try:
+            self._frames.send(Kind.LEAVE, [])
+            self._child.ended.result(patience)
+        except (OSError, TimeoutError):
+            self._zygote.kill(self._child)
+
+    def close(self) -> None:
+        """Gives back what this process holds of one that has ended."""
+        with self._talking:
+            self._frames.close()
+            self._held.clear()
+
+    # Telling.
+
+    def _tell(self, link: socket.socket, facts: tuple[dict[str, Any], bytes]) -> None:
+        """In a thread of its own: a large archive needs a reader."""
+        told, archive = facts
+        try:
+            Lines(link).send(self.task.to_dict())
+            self._frames.send(Kind.SETTLE, [json.dumps(told).encode(), archive])
+        except OSError as exc:  # dead already, of which its caller hears
+            _LOG.info("a child could not be told its task: %s", exc)
+        finally:
+            self._settled.set_result(None)
+
+    def _teach(self, digest: str, function: Packed | None) -> None:
+        if digest in self._known:
+            self._known[digest] = self._known.pop(digest)
+        elif function is not None:
+            while len(self._known) >= _FUNCTIONS:
+                oldest = next(iter(self._known))
+                del self._known[oldest]
+                self._frames.send(Kind.FORGET, [oldest.encode()])
+            self._frames.send(Kind.LEARN, [digest.encode(), *to_parts(function, live.name_of)])
+            self._known[digest] = None
+
+    # Hearing.
+
+    def _await_ready(self, head: Head) -> None:
+        if self._ready:
+            return
+        self._settled.result()
+        frame = self._hear(None)
+        if frame is None:
+            raise self._gone(head, f"while it was set up (phase {self._phase or 'fetch'})")
+        if frame.kind == Kind.FAILED:
+            raise self._failure(head, frame)
+        self._ready = True
+
+    def _hear(self, timeout: float | None) -> Frame | None:
+        """The next answer; what else the child says is passed over. One that takes too long ends the child."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            try:
+                frame = self._frames.receive(until)
+            except TimeoutError:
+                self.kill(str(Reason.DEADLINE_EXCEEDED), f"it ran longer than timeout={timeout:g} s, and was ended")
+                return None
+            if frame is None or frame.kind != Kind.SAYS:
+                return frame
+            self._heed(json.loads(bytes(frame.parts[0])))
+
+    def _heed(self, message: dict[str, Any]) -> None:
+        if message.get("t") == "phase":
+            self._phase = str(message["phase"])
+
+    def _answer(self, head: Head, frame: Frame | None) -> Packed:
+        if frame is None:
+            raise self._gone(head, "before the function returned")
+        if frame.kind == Kind.FAILED:
+            raise self._failure(head, frame)
+        if frame.kind != Kind.VALUE:
+            raise FrameError(f"an answer of no known kind, {frame.kind}")
+        if head.order.kind == "create":
+            self.actors.add(head.order.actor)
+        return from_parts(frame.parts[1:], live.as_told)
+
+    def _failure(self, head: Head, frame: Frame) -> CallFailure:
+        told = json.loads(bytes(frame.parts[0]))
+        self._output.settle(_LAST_WORDS)
+        return self._fail(head, told["reason"], told["message"]).with_fields(
+            traceback=told["traceback"], pickled=bytes(frame.parts[1]) or None
+        )
+
+    def _gone(self, head: Head, when: str) -> CallFailure:
+        """The failure of a child that doesn't answer any more; returns when it is gone."""
+        try:
+            code = self._child.ended.result(_LAST_BREATH)
+        except TimeoutError:  # user code has closed what isn't its own
+            self.kill(str(Reason.PROCESS_DIED), "the process closed its connection to kinetic, and was ended")
+            code = self._child.ended.result()
+        self._output.await_end(_LAST_WORDS)
+        if self._verdict is not None:
+            reason, message = self._verdict
+        else:
+            reason, message = cause_of_death(code, self._output.words(), when, self._oom_kills)
+        return self._fail(head, reason, message).with_fields(exit_code=code, actor=head.order.actor)
+
+    def _fail(self, head: Head, reason: str, message: str) -> CallFailure:
+        where = f"{head.order.name} on {self.task.slice_name or 'cpu'}"
+        tail = self._output.tail()
+        return CallFailure(str(reason), message, self.task.rank, where=where, log_tail=tail, gang=head.gang)
