@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from kinetic_ray.version import __version__
 
 if TYPE_CHECKING:
-    from kinetic_ray.api import RemoteFunction, remote, run
+    from kinetic_ray.api import RemoteClass, RemoteFunction, remote, run
+    from kinetic_ray.calls.actors import ActorHandle, kill
+    from kinetic_ray.calls.refs import get, init, put, shutdown, wait
     from kinetic_ray.core.state import JobStatus
     from kinetic_ray.errors import (
         ConfigError,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from kinetic_ray.runner.session import Context, context, report
 
 __all__ = [
+    "ActorHandle",
     "ConfigError",
     "Context",
     "DataError",
@@ -43,6 +46,7 @@ __all__ = [
     "JobTimeout",
     "KineticError",
     "PayloadError",
+    "RemoteClass",
     "RemoteFunction",
     "StoreError",
     "SubmissionError",
@@ -50,14 +54,22 @@ __all__ = [
     "__version__",
     "attach",
     "context",
+    "get",
+    "init",
+    "kill",
     "list_jobs",
+    "put",
     "remote",
     "report",
     "run",
+    "shutdown",
+    "wait",
 ]
 
 _HOMES = {
-    "kinetic_ray.api": ("RemoteFunction", "remote", "run"),
+    "kinetic_ray.api": ("RemoteClass", "RemoteFunction", "remote", "run"),
+    "kinetic_ray.calls.actors": ("ActorHandle", "kill"),
+    "kinetic_ray.calls.refs": ("get", "init", "put", "shutdown", "wait"),
     "kinetic_ray.core.state": ("JobStatus",),
     "kinetic_ray.jobs": ("JobHandle", "attach", "list_jobs"),
     "kinetic_ray.runner.session": ("Context", "context", "report"),

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
+import importlib.util
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, TypedDict
 
 from kinetic_ray.core.accelerators import Accelerator, parse_accelerator
-from kinetic_ray.core.env_vars import check_env_name, check_env_value
+from kinetic_ray.core.env_vars import capture, check_env_name, check_env_value
 from kinetic_ray.core.quantities import parse_duration, parse_size
 from kinetic_ray.errors import UsageError
-
 
 _MOST_PRIORITY = 1_000_000
 
@@ -86,6 +85,26 @@ class Options:
     local_ignore_image: bool = False
     backend: str | None = None
 
+    @property
+    def cpus_per_host(self) -> float:
+        """CPUs of each host of a cpu gang."""
+        return self.cpus or float(self.accelerator.cpus) or 1.0
+
+    def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The call's variables: those that it captures of this environment, then its own."""
+        return {**capture(self.capture_env_vars, environ), **self.env_vars}
+
+    def chosen_runtime(self) -> str:
+        """The runtime, where "auto" is jax for a TPU where jax can be imported, else plain."""
+        if self.runtime != "auto":
+            return self.runtime
+        return "jax" if self.accelerator.kind == "tpu" and can_import("jax") else "plain"
+
+
+def can_import(module: str) -> bool:
+    """Whether a module is installed, found without importing it."""
+    return importlib.util.find_spec(module) is not None
+
 
 def check_options(given: Mapping[str, Any]) -> Options:
     """Types and checks options.
@@ -115,23 +134,6 @@ def check_options(given: Mapping[str, Any]) -> Options:
         typed |= OPTIONS[name](name, value)
     _check_resources(accelerator, typed)
     return Options(accelerator, **typed)
-
-
-def shown_signature(accelerator: str) -> inspect.Signature:
-    """What `help()` and editors show of a decorator that takes the options by keyword.
-
-    Args:
-        accelerator: The decorator's own default.
-    """
-    defaults = {each.name: each.default for each in fields(Options) if each.default is not MISSING}
-    defaults |= {"accelerator": accelerator, "name": None}
-    kind = inspect.Parameter.KEYWORD_ONLY
-    options = [
-        inspect.Parameter(name, kind, default=defaults.get(name), annotation=getattr(hint, "__forward_arg__", hint))
-        for name, hint in OptionKwargs.__annotations__.items()
-    ]
-    function = inspect.Parameter("function", inspect.Parameter.POSITIONAL_ONLY, default=None)
-    return inspect.Signature([function, *options])
 
 
 def copy_given(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 from kinetic_ray import config
+from kinetic_ray.calls.asking import refuse_image, refuse_missing_runtime
 from kinetic_ray.config import Target
-from kinetic_ray.core.extras import install_hint
 from kinetic_ray.errors import ConfigError, UsageError
 from kinetic_ray.options import Options
 from kinetic_ray.store.folder import path_of
@@ -22,9 +21,9 @@ def refuse_what_cannot_work(options: Options, target: Target) -> None:
     """
     if target.backend != "local":
         return
-    _refuse_image(options)
+    refuse_image(options)
     _refuse_memory(target)
-    _refuse_missing_runtime(options)
+    refuse_missing_runtime(options)
 
 
 def output_dir_of(options: Options, target: Target) -> str | None:
@@ -53,28 +52,9 @@ def output_dir_of(options: Options, target: Target) -> str | None:
     return given
 
 
-def can_import(module: str) -> bool:
-    """Whether a module is installed, found without importing it."""
-    return importlib.util.find_spec(module) is not None
-
-
-def _refuse_image(options: Options) -> None:
-    if options.image is not None and not options.local_ignore_image:
-        raise UsageError(
-            f"image={options.image!r}: the local backend runs jobs with this very Python, not in a container. "
-            "Pass local_ignore_image=True to run without the image"
-        )
-
-
 def _refuse_memory(target: Target) -> None:
     if target.store_url.startswith("memory:"):
         raise ConfigError(
             f"store {target.store_url!r}: such a store lives in this process only, the {target.backend} backend runs "
             "jobs in others. Name a folder; tests may use kinetic_ray.testing.thread_backend:ThreadBackend"
         )
-
-
-def _refuse_missing_runtime(options: Options) -> None:
-    """Hosts of the local backend have this very environment; "auto" takes what there is."""
-    if options.runtime == "jax" and not can_import("jax"):
-        raise ConfigError(f"runtime='jax' needs jax, which is not installed here: {install_hint('jax')}")

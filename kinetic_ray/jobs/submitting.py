@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from kinetic_ray import config
-from kinetic_ray.backends.base import Backend, Need, load_backend
+from kinetic_ray.backends.base import Backend, load_backend
 from kinetic_ray.bundle import Bundle, find_project
+from kinetic_ray.calls.asking import need_of, places_of
 from kinetic_ray.config import Target
-from kinetic_ray.core.env_vars import capture, check_env_size
+from kinetic_ray.core.env_vars import check_env_size
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.spec import BundleRef, Fingerprint, JobSpec
 from kinetic_ray.errors import KineticError, SubmissionError
 from kinetic_ray.jobs.handle import JobHandle
-from kinetic_ray.jobs.refusals import can_import, output_dir_of, refuse_what_cannot_work
+from kinetic_ray.jobs.refusals import output_dir_of, refuse_what_cannot_work
 from kinetic_ray.jobs.watching import interruptible, not_created_on_interrupt
 from kinetic_ray.journal import JobJournal, new_env_id
 from kinetic_ray.options import Options
@@ -71,21 +72,21 @@ def submit(call: Call, options: Options, target: Target | None = None) -> JobHan
 
 def _recorded(call: Call, options: Options, target: Target) -> tuple[Backend, Store, JobSpec]:
     refuse_what_cannot_work(options, target)
-    check_env_size(_environment_of(options))
+    check_env_size(options.variables(config.environment()))
     options = replace(options, output_dir=output_dir_of(options, target))
-    project = find_project(call.function, call.script, avoid=_places_of(target))
+    project = find_project(call.function, call.script, avoid=places_of(target))
     args = call.args if call.script is None else (project.script_path(), *call.args)
     payload = pack_call(call.function, args, call.kwargs, by_value=project.goes_by_value, main_file=project.main_name)
     bundle = project.build(payload.modules)
     backend = load_backend(target)
-    backend.check(_need_of(options))
+    backend.check(need_of(options))
     store = open_store(target.store_url)
     return backend, store, record(store, call, options, payload, bundle)
 
 
 def record(store: Store, call: Call, options: Options, payload: Payload, bundle: Bundle | None) -> JobSpec:
     """Stores payload and bundle, then the spec: from there on the job exists."""
-    environment = _environment_of(options)
+    environment = options.variables(config.environment())
     accelerator = options.accelerator
     now = time.time()
     spec = JobSpec(
@@ -100,10 +101,10 @@ def record(store: Store, call: Call, options: Options, payload: Payload, bundle:
         num_slices=options.num_slices,
         hosts=1 if accelerator.kind == "tpu" else accelerator.hosts,
         gather=options.gather,
-        runtime=_runtime_of(options),
+        runtime=options.chosen_runtime(),
         timeout=options.timeout,
         capacity_timeout=options.capacity_timeout,
-        cpus=_cpus_of(options),
+        cpus=options.cpus_per_host,
         memory=options.memory,
         env_names=tuple(sorted(environment)),
         env_id=new_env_id() if environment else None,
@@ -123,10 +124,6 @@ def record(store: Store, call: Call, options: Options, payload: Payload, bundle:
     return spec
 
 
-def _environment_of(options: Options) -> dict[str, str]:
-    return {**capture(options.capture_env_vars, config.environment()), **options.env_vars}
-
-
 def _hand_over(backend: Backend, store: Store, spec: JobSpec) -> None:
     try:
         backend.submit(store.url, spec.job_id)
@@ -136,34 +133,6 @@ def _hand_over(backend: Backend, store: Store, spec: JobSpec) -> None:
             f"Mend that and run kinetic jobs result {spec.job_id}, which starts it; "
             f"or remove it: kinetic jobs cleanup {spec.job_id}"
         ) from exc
-
-
-def _need_of(options: Options) -> Need:
-    return Need(
-        accelerator=options.accelerator.name,
-        num_slices=options.num_slices,
-        hosts=options.accelerator.hosts,
-        chips_per_host=options.chips_per_host,
-        cpus=_cpus_of(options),
-        memory=options.memory,
-    )
-
-
-def _cpus_of(options: Options) -> float:
-    return options.cpus or float(options.accelerator.cpus) or 1.0
-
-
-def _runtime_of(options: Options) -> str:
-    """The runtime, where "auto" is jax for a TPU where jax can be imported, else plain."""
-    if options.runtime != "auto":
-        return options.runtime
-    return "jax" if options.accelerator.kind == "tpu" and can_import("jax") else "plain"
-
-
-def _places_of(target: Target) -> list[Path]:
-    """What is never part of a project: the client's state, and a store that lies in the project's folder."""
-    folder = target.store_url.removeprefix("file://")
-    return [target.home] if "://" in folder else [target.home, Path(folder)]
 
 
 def _fingerprint() -> Fingerprint:

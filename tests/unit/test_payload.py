@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kinetic_ray as kinetic
 from kinetic_ray.errors import ConfigError, PayloadError
 from kinetic_ray.payload import Payload, dump_call, load_call, pack_call, run_script
 from kinetic_ray.payload.pickling import plain
@@ -139,11 +140,13 @@ def test_functions_of_modules_go_by_name_whatever_decorates_them(
     assert arrived(*arrived_args, **kwargs) == value
 
 
-def test_a_decorated_function_travels_as_the_plain_one() -> None:
+def test_a_decorated_function_travels_as_what_it_is() -> None:
     ((arrived,), _) = there_and_back(payloads.decorated)
-    assert arrived is payloads.decorated.__wrapped__
+    assert isinstance(arrived, kinetic.RemoteFunction)
+    assert arrived.__wrapped__ is payloads.decorated.__wrapped__
+    assert (arrived.calls_run, repr(arrived)) == (True, repr(payloads.decorated))
     assert copy.deepcopy(payloads.decorated) is payloads.decorated is copy.copy(payloads.decorated)
-    assert plain(arrived) is arrived
+    assert plain(arrived) is arrived  # what older payloads hold
 
 
 def test_referred_modules_are_told() -> None:

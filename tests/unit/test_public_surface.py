@@ -16,7 +16,8 @@ import kinetic_ray as kinetic
 from kinetic_ray.options import OPTIONS
 
 CLIENT = [
-    "api", "bundle.archive", "bundle.origins", "config", "core.env_vars", "core.quantities",
+    "api.classes", "api.decorators", "api.functions", "bundle.archive", "bundle.origins", "calls.display", "config",
+    "core.env_vars", "core.quantities",
     "jobs.finding", "jobs.handle", "options", "payload.calls", "testing.thread_backend",
 ]  # fmt: skip
 

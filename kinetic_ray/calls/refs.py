@@ -1,0 +1,123 @@
+"""Ray's `get`, `put` and `wait` for calls, with their errors as themselves, and the end of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from kinetic_ray.frames import own_frames_hidden, raise_told
+
+if TYPE_CHECKING:
+    from ray.includes.object_ref import ObjectRef
+
+R = TypeVar("R")
+
+
+@overload
+def get(refs: ObjectRef[R], *, timeout: float | None = None) -> R: ...
+@overload
+def get(refs: Sequence[ObjectRef[R]], *, timeout: float | None = None) -> list[R]: ...
+@own_frames_hidden()
+def get(refs: Any, *, timeout: float | None = None) -> Any:
+    """Waits for the value of a ref, or for the values of a list of them, as `ray.get` does.
+
+    What the function raised is raised as itself, with the remote traceback as a note; `ray.get` gives Ray's
+    `RayTaskError`, which is of both classes. Ctrl-C ends the waiting, not the call.
+
+    Args:
+        refs: What `.remote(...)` or `put` gave, or a list of them.
+        timeout: Seconds to wait; None = as long as it takes.
+
+    Raises:
+        TimeoutError: It took longer.
+        JobFailed: The call ended without a value and without an exception of its own; the message tells why.
+        Exception: What the function raised.
+    """
+    import ray
+    from ray.exceptions import RayTaskError
+
+    try:
+        return ray.get(refs, timeout=timeout)
+    except RayTaskError as error:
+        own = users_own(error)
+    return raise_told(own)
+
+
+def users_own(error: BaseException) -> BaseException:
+    """The exception that user code raised, under what Ray wraps it in; Ray's where there is none."""
+    cause, told = error, ""
+    while (inner := getattr(cause, "cause", None)) is not None and isinstance(inner, BaseException):
+        told = str(getattr(cause, "traceback_str", "") or told)
+        cause = inner
+    if cause is not error and told and not getattr(cause, "__notes__", None):
+        cause.add_note(f"\nRaised in a Ray task:\n{told.rstrip()}")
+    return cause
+
+
+@own_frames_hidden()
+def put(value: R) -> ObjectRef[R]:
+    """Puts a value into the cluster's object store, once for many calls, as `ray.put` does.
+
+    Args:
+        value: Anything that can be pickled. Arrays are read from there without a copy.
+
+    Raises:
+        PayloadError: It can't be pickled; names the part.
+        UsageError, ConfigError: No cluster can be joined.
+    """
+    from kinetic_ray.calls.caller import goes_by_value
+    from kinetic_ray.calls.session import current_session
+    from kinetic_ray.runner.calls.packing import pack_function
+
+    session = current_session()
+    found: ObjectRef[R] = session.put(pack_function(value, goes_by_value)[0])
+    return found
+
+
+@own_frames_hidden()
+def wait(
+    refs: Sequence[ObjectRef[R]], *, num_returns: int = 1, timeout: float | None = None, fetch_local: bool = True
+) -> tuple[list[ObjectRef[R]], list[ObjectRef[R]]]:
+    """Waits until some refs have values, as `ray.wait` does.
+
+    Args:
+        refs: Refs, none of them twice.
+        num_returns: How many to wait for.
+        timeout: Seconds to wait; None = as long as it takes.
+        fetch_local: Whether values count only once they are on this machine.
+
+    Returns:
+        Those that are ready, and the others.
+    """
+    import ray
+
+    ready, others = ray.wait([*refs], num_returns=num_returns, timeout=timeout, fetch_local=fetch_local)
+    return ready, others
+
+
+@own_frames_hidden()
+def init(*, backend: str | None = None, profile: str | None = None) -> None:
+    """Joins this process to the cluster now, instead of at its first call.
+
+    Args:
+        backend: As the option of that name.
+        profile: A named target.
+
+    Raises:
+        UsageError: The process is connected to another Ray cluster, or there is none that processes can join.
+        ConfigError: The cluster can't be started.
+    """
+    from kinetic_ray.calls import connect
+
+    connect.init(backend=backend, profile=profile)
+
+
+@own_frames_hidden()
+def shutdown() -> None:
+    """Leaves the cluster: calls of this process that wait are dropped, those that run end, and its actors.
+
+    Durable jobs and the cluster itself go on. Does nothing where no cluster was joined; a later call joins again.
+    """
+    from kinetic_ray.calls import connect
+
+    connect.shutdown()

@@ -1,0 +1,134 @@
+"""Where this process's calls go: straight to an agent that the desk has lent it, else to the desk."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Protocol
+
+from kinetic_ray.calls.requests import Request
+from kinetic_ray.runner.calls.heads import call_head
+
+#: Ray's word for an actor that can be called, as a handle's local state.
+ALIVE = 2
+#: Bytes of arguments from which the desk gets a ref of them: it would copy them otherwise, to hand them on.
+_LARGE = 100 << 10
+#: Heads and digests that a seat remembers: every edit of the code makes another one.
+_REMEMBERED = 64
+
+
+class RayCalls(Protocol):
+    """What is used of Ray's module here."""
+
+    def get(self, refs: Any, *, timeout: float | None = None) -> Any: ...
+    def put(self, value: Any) -> Any: ...
+    def wait(self, refs: Any, *, num_returns: int = 1, timeout: float | None = None) -> tuple[list[Any], list[Any]]: ...
+
+
+class Seat:
+    """A gang of one host that is lent to this process."""
+
+    def __init__(self, gang: str, agent: Any, client: str) -> None:
+        self.gang = gang
+        self._agent = agent
+        self._client = client
+        self._taught: set[str] = set()
+        self._bound: dict[Request, tuple[Any, bytes]] = {}
+
+    def is_there(self) -> bool:
+        """Whether its agent lives, as far as Ray knows at this moment."""
+        state = self._agent._get_local_state()  # noqa: SLF001 - the only way to ask that without a call
+        return state is None or state == ALIVE
+
+    def send(self, request: Request, packed: Any) -> Any:
+        """Calls the agent. The function goes before its first call; the agent has the call wait for it."""
+        bound = self._bound.get(request)
+        if bound is None:
+            bound = self._prepared(request)
+        method, head = bound
+        return method.remote(head, packed)
+
+    def _prepared(self, request: Request) -> tuple[Any, bytes]:
+        if len(self._bound) >= _REMEMBERED:
+            self._bound.clear()
+            self._taught.clear()
+        order = request.order
+        if order.kind == "function" and order.function not in self._taught:
+            self._agent.learn.options(name=f"learn {order.name}").remote(order.function, request.code[0])
+            self._taught.add(order.function)
+        method = self._agent.call.options(name=order.name)
+        head = call_head(gang=self.gang, client=self._client, order=order, keeps=True)
+        self._bound[request] = (method, head)
+        return method, head
+
+
+class Line:
+    """The calls of one kind from this process. A direct call is sent only while no other is on its way there.
+
+    Args:
+        desk: The cluster's desk.
+        client: This process, as the desk knows it.
+        ray: Ray, or what stands in for it.
+        in_order: Whether calls through the desk count as well: those of an instance must not overtake each other.
+    """
+
+    def __init__(self, desk: Any, client: str, ray: RayCalls, *, in_order: bool) -> None:
+        self._desk = desk
+        self._client = client
+        self._ray = ray
+        self._in_order = in_order
+        self._lock = threading.Lock()
+        self._seat: Seat | None = None
+        self._lending: Any = None
+        self._refused = False
+        self._last: Any = None
+
+    def send(self, request: Request, packed: Any) -> Any:
+        """Sends a call; gives the ref of its value at once."""
+        with self._lock:
+            seat = self._free_seat()
+            if seat is not None:
+                self._last = seat.send(request, packed)
+                return self._last
+            by_desk = self._desk.call.options(name=request.order.name)
+            carried = [self._ray.put(packed)] if packed.nbytes > _LARGE else packed
+            ref = by_desk.remote(request.data, request.code, carried)
+            if self._in_order:
+                self._last = ref
+            if request.is_lendable and self._seat is None and self._lending is None and not self._refused:
+                self._lending = self._desk.lend.remote(request.data)
+            return ref
+
+    def recall(self, gang: str) -> None:
+        """The desk wants a gang back: calls go to the desk again."""
+        with self._lock:
+            if self._seat is not None and self._seat.gang == gang:
+                self._seat = None
+
+    def is_quiet(self) -> bool:
+        """Whether no call is on its way. Lets go of the last one's value once it is there, which may be large."""
+        with self._lock:
+            if self._last is not None and self._is_done(self._last):
+                self._last = None
+            return self._last is None
+
+    def _free_seat(self) -> Seat | None:
+        if self._lending is not None and self._is_done(self._lending):
+            self._sit_down()
+        if self._seat is not None and not self._seat.is_there():
+            self._seat = None
+        if self._seat is None or (self._last is not None and not self._is_done(self._last)):
+            return None
+        return self._seat
+
+    def _sit_down(self) -> None:
+        lending, self._lending = self._lending, None
+        try:
+            lent = self._ray.get(lending)
+        except Exception:  # noqa: BLE001 - the desk is gone or can't: its own calls will tell
+            lent = None
+        if lent is not None:
+            self._seat = Seat(lent["gang"], lent["agent"], self._client)
+        self._refused = lent is None and self._in_order  # of an instance that won't change
+
+    def _is_done(self, ref: Any) -> bool:
+        return bool(self._ray.wait([ref], timeout=0)[0])

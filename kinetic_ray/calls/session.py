@@ -1,0 +1,175 @@
+"""This process's calls: what was sent to the cluster for them, where they go, what comes back beside their values."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kinetic_ray.calls import display
+from kinetic_ray.calls.connect import Connection, connect, on_leaving
+from kinetic_ray.calls.display import Listener
+from kinetic_ray.calls.requests import Request
+from kinetic_ray.calls.seats import Line, RayCalls
+
+if TYPE_CHECKING:
+    from kinetic_ray.calls.code import Code
+
+_LOG = logging.getLogger("kinetic_ray")
+
+#: Functions, and archives of code, that stay in Ray's object store for further calls.
+_FUNCTIONS, _BUNDLES = 64, 4
+#: Kinds of calls whose place is remembered: each edit of the code makes another one.
+_LINES = 128
+_GOODBYE_S = 5.0
+
+
+class Session:
+    """The calls of this process over one connection. Thread-safe.
+
+    Args:
+        connection: This process's place in the cluster.
+        ray: Ray, or what stands in for it.
+        show: Gets lines that calls print.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        ray: RayCalls,
+        show: Callable[[Iterable[Sequence[Any]]], None] = display.show,
+    ) -> None:
+        self.connection = connection
+        self._ray = ray
+        self._lock = threading.Lock()
+        self._lines: OrderedDict[str, Line] = OrderedDict()
+        self._functions: OrderedDict[str, Any] = OrderedDict()
+        self._bundles: OrderedDict[str, Any] = OrderedDict()
+        self._abandoned: deque[str] = deque()  # filled while Python collects garbage, where no lock may be taken
+        self._listener = Listener(
+            connection.desk,
+            connection.client,
+            recall=self._recall,
+            tidy=self._tidy,
+            is_over=connection.ended.is_set,
+            show=show,
+        )
+
+    def send(self, request: Request, packed: Any) -> Any:
+        """Sends a call; gives the ref of its value at once."""
+        line = self._lines.get(request.line)
+        if line is None:
+            line = self._new_line(request)
+        return line.send(request, packed)
+
+    def code_refs(self, code: Code) -> list[Any]:
+        """Refs of a function and of the archive that it needs, put into Ray's object store where they aren't yet."""
+        with self._lock:
+            function = self._kept(self._functions, _FUNCTIONS, code.digest, lambda: code.function)
+            bundle = code.bundle
+            if bundle is None:
+                return [function, None]
+            return [function, self._kept(self._bundles, _BUNDLES, code.bundle_digest, lambda: bundle.data)]
+
+    def put(self, value: Any) -> Any:
+        """Puts something into Ray's object store."""
+        return self._ray.put(value)
+
+    def kill(self, actor: str, no_restart: bool = True) -> None:
+        """Ends an instance; its calls fail. Returns once it is done."""
+        self._ray.get(self.connection.desk.kill_actor.remote(actor, no_restart))
+
+    def abandon(self, actor: str) -> None:
+        """Ends an instance that nobody can call any more, after the calls that it has. Safe from a finalizer."""
+        self._abandoned.append(actor)
+
+    def close(self) -> None:
+        """Shows what calls have printed, and tells the desk that this process has no more of them."""
+        self._listener.stop()
+        with contextlib.suppress(Exception):  # whoever doesn't say goodbye is missed a second later
+            self._ray.get(self.connection.desk.leave.remote(self.connection.client), timeout=_GOODBYE_S)
+
+    def _new_line(self, request: Request) -> Line:
+        with self._lock:
+            if (line := self._lines.get(request.line)) is None:
+                in_order = bool(request.order.actor)
+                line = Line(self.connection.desk, self.connection.client, self._ray, in_order=in_order)
+                self._lines[request.line] = line
+                self._listener.start()
+            while len(self._lines) > _LINES:
+                self._lines.popitem(last=False)
+            return line
+
+    def _kept(self, table: OrderedDict[str, Any], most: int, digest: str, make: Callable[[], Any]) -> Any:
+        if digest not in table:
+            table[digest] = self._ray.put(make())
+        table.move_to_end(digest)
+        while len(table) > most:
+            table.popitem(last=False)
+        return table[digest]
+
+    def _recall(self, gangs: Sequence[str]) -> None:
+        for line in [*self._lines.values()] if gangs else ():
+            for gang in gangs:
+                line.recall(gang)
+
+    def _tidy(self) -> None:
+        quiet = {name for name, line in [*self._lines.items()] if line.is_quiet()}
+        for _ in range(len(self._abandoned)):
+            actor = self._abandoned.popleft()
+            if actor in quiet or actor not in self._lines:
+                self._lines.pop(actor, None)
+                self.connection.desk.kill_actor.remote(actor, True)
+            else:
+                self._abandoned.append(actor)
+
+
+@dataclass(slots=True)
+class Current:
+    """The process's session, if it has one."""
+
+    session: Session | None = None
+    leaves: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+#: One a process by nature, as its connection is.
+CURRENT = Current()
+
+
+def current_session() -> Session:
+    """This process's session; joins the cluster where it hasn't yet.
+
+    Raises:
+        UsageError, ConfigError: As for :func:`kinetic_ray.calls.connect.connect`.
+    """
+    connection = connect()
+    session = CURRENT.session
+    if session is not None and session.connection is connection:
+        return session
+    return _new_session(connection)
+
+
+def _new_session(connection: Connection) -> Session:
+    import ray
+
+    with CURRENT.lock:
+        if CURRENT.session is None or CURRENT.session.connection is not connection:
+            CURRENT.session = Session(connection, ray)
+        if not CURRENT.leaves:
+            on_leaving(_close)
+            CURRENT.leaves = True
+        return CURRENT.session
+
+
+def _close(connection: Connection) -> None:
+    with CURRENT.lock:
+        session = CURRENT.session
+        if session is None or session.connection is not connection:
+            return
+        CURRENT.session = None
+    session.close()
