@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.leaks import Leaks
 from tests.waiting import wait_until
 
-pytest.register_assert_rewrite("kinetic_ray.testing")
+pytest.register_assert_rewrite("kinetic_ray.testing.store_contract")
 
 # No test asserts how long something takes: on a busy machine that is chance.
 settings.register_profile("kinetic", deadline=None, suppress_health_check=[HealthCheck.too_slow])
