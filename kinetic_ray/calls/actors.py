@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import uuid
+import os
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kinetic_ray.calls.caller import Caller, goes_by_value
 from kinetic_ray.calls.requests import Request, request_of
 from kinetic_ray.calls.session import Session, current_session
+from kinetic_ray.core.names import make_id
 from kinetic_ray.errors import UsageError
 from kinetic_ray.frames import own_frames_hidden, raise_told
 from kinetic_ray.runner.calls.packing import pack_arguments
@@ -193,7 +195,7 @@ def create(caller: Caller, kind: type[T], args: Sequence[Any], kwargs: Mapping[s
     """
     session = caller.session()
     request = caller.request(session)
-    actor = f"act-{uuid.uuid4().hex}"
+    actor = make_id("act", time.time_ns() // 1_000_000, os.urandom(10))
     order = replace(request.order, kind="create", actor=actor)
     packed = pack_arguments(args, kwargs, goes_by_value, order.name)
     signatures = _signatures_of(kind)

@@ -14,13 +14,15 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuv"
 _ID_CHARS = 26
 _ID_RE = re.compile(rf"(job|grp|swp)-[{_ALPHABET}]{{{_ID_CHARS}}}")
 KINDS = ("job", "grp", "swp")
+#: What lives in a cluster only, without records: gangs that serve calls, and instances of classes on them.
+PASSING = ("call", "act")
 
 
 def make_id(kind: str, unix_ms: int, random_bytes: bytes) -> str:
     """A time-sortable 128-bit id: UUIDv7 (RFC 9562) in 26 lower-case base32 characters.
 
     Args:
-        kind: "job", "grp" or "swp".
+        kind: Of :data:`KINDS` or :data:`PASSING`.
         unix_ms: Milliseconds since 1970, 48 bits.
         random_bytes: 10 random bytes; 74 bits of them are used.
 
@@ -28,8 +30,8 @@ def make_id(kind: str, unix_ms: int, random_bytes: bytes) -> str:
         >>> make_id("job", 0, bytes(10))
         'job-0000000000e008000000000000'
     """
-    if kind not in KINDS:
-        raise UsageError(f"unknown kind of id {kind!r}: one of {', '.join(KINDS)}")
+    if kind not in (*KINDS, *PASSING):
+        raise UsageError(f"unknown kind of id {kind!r}: one of {', '.join((*KINDS, *PASSING))}")
     rand = int.from_bytes(random_bytes[:10], "big")
     value = (unix_ms & ((1 << 48) - 1)) << 80
     value |= 0x7 << 76
