@@ -18,8 +18,9 @@ from typing import Any
 
 from kinetic_ray.errors import KineticError
 from kinetic_ray.runner.asking import Asking, Bell
+from kinetic_ray.runner.leases import Holdings
 from kinetic_ray.runner.ledger import Ledger
-from kinetic_ray.runner.queue import CPU, Lease, Pool, Slice, Ticket
+from kinetic_ray.runner.queue import CPU, Pool, Slice, Ticket
 from kinetic_ray.runner.scaling import RETRY, Scaler, SocketScaler, follow
 
 NAME, NAMESPACE = "kinetic-broker", "kinetic"
@@ -28,7 +29,7 @@ _GRACE = 0.3
 _MAX_ASKS = 64
 
 Capacity = Callable[[], tuple[float, int]]
-Table = Callable[[], Sequence[Lease]]
+Table = Callable[[], Holdings]
 _LOG = logging.getLogger(__name__)
 
 
@@ -68,7 +69,7 @@ class SliceBroker:
         Args:
             scaler: Where hosts come from.
             capacity: CPUs and bytes of memory that the cluster has for gangs of CPU hosts.
-            table: The leases that the cluster itself tells of; None where nothing does.
+            table: What the cluster itself tells of leases; None where nothing does.
             times: How long things may take.
             restarted: Whether another one has granted leases before.
         """
@@ -156,20 +157,20 @@ class SliceBroker:
 
     async def _recover(self) -> None:
         found = await self._read()
-        if self._restarted or found:
+        if self._restarted or found.leases:
             await asyncio.sleep(self._times.settle)
             found = await self._read()
-        self._ledger.adopt(found)
+        self._ledger.adopt(found.leases)
         early = sorted(self._early.values(), key=lambda ticket: ticket.job_id.partition("-")[2])  # ids tell their age
         admitted = [ticket for ticket in early if self._admit(ticket)]
         await self._serve({})
         for ticket in admitted:
             self._asking.begin(ticket)
 
-    async def _read(self) -> Sequence[Lease]:
+    async def _read(self) -> Holdings:
         """The leases that the cluster tells of; without them nothing may be granted, so it is asked until it does."""
         if self._table is None:
-            return ()
+            return Holdings()
         while True:
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._threads, self._table)
@@ -207,8 +208,8 @@ class SliceBroker:
         times, ledger = self._times, self._ledger
         while ledger.queue:
             await self._bell.wait_for(lambda: not ledger.queue, times.look)
-            holders = {lease.ticket.job_id for lease in await self._read()}
-            if dropped := ledger.drop_vanished(holders, time.monotonic(), times.gone, times.unplaced):
+            found = await self._read()
+            if dropped := ledger.drop_vanished(found, time.monotonic(), times.gone, times.unplaced):
                 _LOG.warning("%s: nothing of it is left in the cluster, its lease is taken back", ", ".join(dropped))
                 await self._change()
         ledger.forget_looks()
@@ -262,7 +263,7 @@ class EmbeddedBroker(SliceBroker):
     def __init__(self, supervisor: str) -> None:
         import ray
 
-        from kinetic_ray.runner.slices import cpu_capacity, held_leases
+        from kinetic_ray.runner.slices import cpu_capacity, holdings
 
         restarted = ray.get_runtime_context().was_current_actor_reconstructed
-        super().__init__(SocketScaler(supervisor), cpu_capacity, held_leases, restarted=restarted)
+        super().__init__(SocketScaler(supervisor), cpu_capacity, holdings, restarted=restarted)

@@ -28,15 +28,31 @@ _READERS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One placement group of the cluster that has not been removed.
+    """One placement group of the cluster.
 
     Attributes:
         name: Its name, of whatever kind.
         nodes: Ray node ids by bundle, "" where it is not placed.
+        is_removed: Whether it holds nothing any more.
     """
 
     name: str
     nodes: tuple[str, ...] = ()
+    is_removed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """What a cluster's groups tell.
+
+    Attributes:
+        leases: What is held, one lease a holder, that of its newest epoch. One with fewer slices than its ticket wants,
+            or a slice without nodes, is a rest (see :func:`is_whole`): what it names is held all the same.
+        ended: Holders, with epochs, that have held something and hold nothing of it any more.
+    """
+
+    leases: tuple[Lease, ...] = ()
+    ended: frozenset[tuple[str, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +85,21 @@ def group_name(ticket: Ticket, index: int, slice_name: str = "") -> str:
     return f"{_PREFIX}/{ticket.job_id}/{ticket.epoch}/{index}?{query}"
 
 
-def leases_of(groups: Sequence[Group], slices: Mapping[str, tuple[str, ...]]) -> tuple[Lease, ...]:
+def holdings_of(groups: Sequence[Group], slices: Mapping[str, tuple[str, ...]]) -> Holdings:
     """The leases that groups stand for; groups of others are passed over.
 
     Args:
         groups: The cluster's, also those that wait to be placed.
         slices: The node ids by worker id of each slice that is up, for the groups that are not placed.
-
-    Returns:
-        One lease a holder, that of its newest epoch. One with fewer slices than its ticket wants, or a slice without
-        nodes, is a rest (see :func:`is_whole`): what it names is held all the same.
     """
     found: dict[str, list[tuple[_Named, Group]]] = {}
+    removed: set[tuple[str, int]] = set()
     for group in groups:
-        if (named := _read(group.name)) is not None:
+        if (named := _read(group.name)) is None:
+            continue
+        if group.is_removed:
+            removed.add((named.ticket.job_id, named.ticket.epoch))
+        else:
             found.setdefault(named.ticket.job_id, []).append((named, group))
     leases = []
     for of_holder in found.values():
@@ -90,7 +107,7 @@ def leases_of(groups: Sequence[Group], slices: Mapping[str, tuple[str, ...]]) ->
         newest = sorted((pair for pair in of_holder if pair[0].ticket.epoch == epoch), key=lambda pair: pair[0].index)
         held = [_slice(named, group, slices) for named, group in newest if named.slice_name]
         leases.append(Lease(newest[0][0].ticket, tuple(held)))
-    return tuple(leases)
+    return Holdings(tuple(leases), frozenset(removed) - {(one.ticket.job_id, one.ticket.epoch) for one in leases})
 
 
 def is_whole(lease: Lease) -> bool:

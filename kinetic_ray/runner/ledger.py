@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kinetic_ray.runner.leases import is_whole
+from kinetic_ray.runner.leases import Holdings, is_whole
 from kinetic_ray.runner.queue import CPU, Lease, Pool, Slice, Ticket, decide, free_amounts, in_order, leased_names
 from kinetic_ray.runner.yielding import Amount, Kind, wanted
 
@@ -170,11 +170,11 @@ class Ledger:
             first.add(ticket.kind)
             self._reasons[ticket.job_id] = "; ".join(filter(None, (decision.waiting[ticket.job_id], note)))
 
-    def drop_vanished(self, found: Collection[str], now: float, gone: float, unplaced: float) -> list[str]:
+    def drop_vanished(self, found: Holdings, now: float, gone: float, unplaced: float) -> list[str]:
         """Takes back leases that the cluster knows nothing of any more; looks at several times are needed.
 
         Args:
-            found: Holders that have groups in the cluster.
+            found: What the cluster tells.
             now: The time of this look.
             gone: Seconds without groups after which a lease that had some is dropped.
             unplaced: The same for one that never had any: its holder may just be slow to place it.
@@ -183,9 +183,11 @@ class Ledger:
             The holders.
         """
         dropped = []
-        for job_id in tuple(self._leases):
-            if job_id in found:
+        holders = {lease.ticket.job_id for lease in found.leases}
+        for job_id, lease in tuple(self._leases.items()):
+            if job_id in holders or (job_id, lease.ticket.epoch) in found.ended:
                 self._placed.add(job_id)
+            if job_id in holders:
                 self._missing_since.pop(job_id, None)
                 continue
             since = self._missing_since.setdefault(job_id, now)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from ray import PlacementGroupID
 from ray.util.placement_group import (
     PlacementGroup,
     placement_group,
@@ -21,7 +22,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from kinetic_ray.errors import KineticError
-from kinetic_ray.runner.leases import Group, group_name, leases_of
+from kinetic_ray.runner.leases import Group, Holdings, group_name, holdings_of
 from kinetic_ray.runner.queue import CPU, Lease
 
 _SLICE_LABEL, _WORKER_LABEL, _NODE_LABEL = "ray.io/tpu-slice-name", "ray.io/tpu-worker-id", "ray.io/node-id"
@@ -187,14 +188,14 @@ class Placement:
         return placement_group(bundles, strategy=strategy, name=name, bundle_label_selector=pins)
 
 
-def held_leases() -> tuple[Lease, ...]:
+def holdings() -> Holdings:
     """What is held in the cluster, by its table of placement groups, those that wait to be placed among them."""
     groups = []
     for row in placement_group_table().values():
-        if row["state"] != "REMOVED":
-            nodes = row["bundles_to_node_id"]
-            groups.append(Group(row["name"], tuple(nodes[index] for index in sorted(nodes, key=int))))
-    return leases_of(groups, _slices_up())
+        nodes = row["bundles_to_node_id"]
+        by_bundle = tuple(nodes[index] for index in sorted(nodes, key=int))
+        groups.append(Group(row["name"], by_bundle, row["state"] == "REMOVED"))
+    return holdings_of(groups, _slices_up())
 
 
 def cpu_capacity() -> tuple[float, int]:
@@ -220,6 +221,13 @@ def _slices_up() -> dict[str, tuple[str, ...]]:
         if node["Alive"] and name:
             found.setdefault(name, {})[int(node["Labels"][_WORKER_LABEL])] = node["NodeID"]
     return {name: tuple(hosts[worker] for worker in sorted(hosts)) for name, hosts in found.items()}
+
+
+def remove_groups(holders: str) -> None:
+    """Removes what is held under ids that begin so."""
+    for row in placement_group_table().values():
+        if row["state"] != "REMOVED" and row["name"].startswith(f"kinetic/{holders}"):
+            remove_placement_group(PlacementGroup(PlacementGroupID.from_hex(row["placement_group_id"])))
 
 
 def node_is_alive(node_id: str) -> bool:

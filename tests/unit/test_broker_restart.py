@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from kinetic_ray.runner.broker import SliceBroker, Times
+from kinetic_ray.runner.leases import Holdings
 from kinetic_ray.runner.queue import Lease, Slice, Ticket
 from tests.unit.brokers import PATIENCE, FixedPool, cpu, names, run, tpu, until
 from tests.waiting import wait_until
@@ -22,13 +23,14 @@ class Cluster:
         self.looks = 0
         self.then: list[Sequence[Lease]] = []
         self.broken = 0
+        self.ended: set[tuple[str, int]] = set()
 
-    def __call__(self) -> tuple[Lease, ...]:
+    def __call__(self) -> Holdings:
         self.looks += 1
         if self.broken:
             self.broken -= 1
             raise RuntimeError("the GCS does not answer")
-        seen = tuple(self.held)
+        seen = Holdings(tuple(self.held), frozenset(self.ended))
         if self.then:
             self.held = list(self.then.pop(0))
         return seen
@@ -228,6 +230,31 @@ def test_a_holder_that_is_slow_to_place_itself_keeps_its_lease() -> None:
 
     async def scenario(broker: SliceBroker) -> None:
         await broker.acquire(tpu("job-a"))
+        waiting = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b"), "", 5.0), "granted"))
+        await cluster.looked(20)
+        assert not waiting.done()
+        waiting.cancel()
+
+    run(pool, scenario, cluster, QUICK)
+
+
+def test_one_that_had_placed_itself_and_died_while_nobody_waited_is_found_out_at_once() -> None:
+    pool, cluster = FixedPool(1), Cluster()
+
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(tpu("job-a"))
+        cluster.ended = {("job-a", 1)}
+        assert names(await until(lambda: broker.acquire(tpu("job-b"), "", 5.0), "granted")) == ["v6e-0"]
+
+    run(pool, scenario, cluster, QUICK)
+
+
+def test_what_an_older_driver_had_placed_says_nothing_of_the_newer() -> None:
+    pool, cluster = FixedPool(1), Cluster()
+    cluster.ended = {("job-a", 1)}
+
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(tpu("job-a", epoch=2))
         waiting = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b"), "", 5.0), "granted"))
         await cluster.looked(20)
         assert not waiting.done()

@@ -1,10 +1,12 @@
 """Leases in the names of placement groups: written, and read back by a broker that knows nothing else."""
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetic_ray.runner.leases import Group, group_name, is_whole, leases_of
+from kinetic_ray.runner.leases import Group, Holdings, group_name, holdings_of, is_whole
 from kinetic_ray.runner.queue import Lease, Slice, Ticket
 
 TWO = Ticket("job-a", 2, "tpu-v6e-8", chips_per_host=4, slices=2, name="Trainer.<locals>.train", priority=-3)
@@ -30,6 +32,10 @@ def tickets(draw: st.DrawFn) -> Ticket:
         yields=draw(st.booleans()),
         ancestors=tuple(draw(st.lists(IDS, max_size=3))),
     )
+
+
+def leases_of(groups: Sequence[Group], slices: Mapping[str, tuple[str, ...]]) -> tuple[Lease, ...]:
+    return holdings_of(groups, slices).leases
 
 
 def test_names_can_be_read_by_people() -> None:
@@ -65,6 +71,13 @@ def test_only_the_newest_epoch_counts() -> None:
     newer = Ticket("job-a", 3, "tpu-v6e-8", chips_per_host=4, slices=1)
     groups = [Group(group_name(TWO, 0, "s-0"), ("n0",)), Group(group_name(newer, 0, "s-1"), ("n1",))]
     assert leases_of(groups, {}) == (Lease(newer, (Slice("s-1", ("n1",)),)),)
+
+
+def test_what_was_removed_is_held_no_more() -> None:
+    groups = [Group(group_name(TWO, 0, "s-0"), ("n0",), is_removed=True), Group(group_name(GANG, 0), ("", ""))]
+    assert holdings_of(groups, {}) == Holdings((Lease(GANG),), frozenset({("job-a", 2)}))
+    again = [*groups, Group(group_name(TWO, 0, "s-0"), ("n0",)), Group(group_name(TWO, 1, "s-1"), ("n1",))]
+    assert holdings_of(again, {}).ended == frozenset()
 
 
 def test_a_lease_of_which_a_part_is_placed_is_a_rest() -> None:
