@@ -1,0 +1,277 @@
+"""The desk's host agents: Ray actors that serve one gang after the other, kept while their node lives."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from kinetic_ray.runner.calls.host import CallHost
+from kinetic_ray.runner.calls.packing import Packed
+from kinetic_ray.runner.calls.wish import Order
+from kinetic_ray.runner.slices import Host
+
+#: Concurrent calls of an agent: those that wait for their turn, and the control of it.
+_CALLS, _CONTROL = 8, 8
+#: Agents that rest on one node with warm children; where there are as many, the one that has rested longest is used.
+MAX_RESTING = 6
+#: Until an agent that doesn't answer is killed.
+PATIENCE = 15.0
+#: Functions that an agent can pass on with a call that came too late.
+_REMEMBERED = 64
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _control(method: Method) -> Method:
+    """Of those that have threads of their own, so that no call holds them up."""
+    return cast(Method, ray.method(concurrency_group="control")(method))
+
+
+class RemoteCallHost:
+    """A :class:`CallHost` in its actor. Speaks to the desk, and knows when it was last used."""
+
+    def __init__(self, title: str, desk: Any, place: str) -> None:
+        """Does nothing yet.
+
+        Args:
+            title: What Ray shows for this actor.
+            desk: The desk's handle.
+            place: By what name the desk knows this agent.
+        """
+        self._host = CallHost(title, self._say, self._forward, in_actor=True)
+        self._desk = desk
+        self._place = place
+        self._counting = threading.Lock()
+        self._running = 0
+        self._used_at = time.monotonic()
+        self._functions: dict[str, Any] = {}
+        self._archive: tuple[str, Any] = ("", None)
+
+    def __repr__(self) -> str:
+        return repr(self._host)
+
+    @_control
+    def describe(self) -> dict[str, Any]:
+        return self._host.describe()
+
+    @_control
+    def free_port(self) -> int:
+        return self._host.free_port()
+
+    @_control
+    def hold(self) -> None:
+        self._host.hold()
+
+    @_control
+    def open(self, seat: dict[str, Any], bundle: bytes | None = None) -> dict[str, Any]:
+        if bundle is not None:
+            self._archive = (seat["wish"]["bundle"], bundle)
+        with self._counting:
+            self._used_at = time.monotonic()
+        return self._host.open(seat, bundle)
+
+    @_control
+    def retire(self, gang: str) -> None:
+        self._host.retire(gang)
+
+    @_control
+    def end(self, gang: str, reason: str = "", message: str = "") -> None:
+        self._host.end(gang, reason, message)
+
+    @_control
+    def stop(self) -> None:
+        self._host.stop()
+
+    @_control
+    def unused_for(self) -> float:
+        """Seconds since the last call ended; 0 while one runs."""
+        with self._counting:
+            return 0.0 if self._running else time.monotonic() - self._used_at
+
+    def learn(self, digest: str, function: Packed) -> None:
+        self._functions[digest] = function
+        while len(self._functions) > _REMEMBERED:
+            del self._functions[next(iter(self._functions))]
+        self._host.learn(digest, function)
+
+    def call(self, head: bytes, packed: Packed) -> Packed:
+        with self._counting:
+            self._running += 1
+        try:
+            return self._host.call(head, packed)
+        finally:
+            with self._counting:
+                self._running -= 1
+                self._used_at = time.monotonic()
+
+    def _say(self, client: str, rank: int, lines: Sequence[str]) -> None:
+        self._desk.say.remote(self._place, client, rank, list(lines))
+
+    def _forward(self, order: bytes, packed: Packed) -> Packed:
+        """A call that came too late for this host goes to the desk, with the code that it needs."""
+        told = Order.from_bytes(order)
+        function = self._functions.get(told.function)
+        digest, archive = self._archive
+        code = [
+            None if function is None else ray.put(function),
+            ray.put(archive) if archive is not None and digest == told.wish.bundle else None,
+        ]
+        value: Packed = ray.get(self._desk.call.remote(order, code, packed))
+        return value
+
+
+@dataclass(eq=False)
+class Agent:
+    """The desk's end of one.
+
+    Attributes:
+        place: Its name.
+        node_id: Where it is.
+        actor: Its handle.
+        tenant: Id of the gang whose children are there; "" for none.
+        plan: What its zygote was made for.
+        stem: What the tenant was made for, but for its code.
+        used: Whether a gang has it now.
+        rested_at: Since when none has.
+        learned: Digests of the functions that it knows.
+        archive: Digest of the last archive that it was sent.
+        dead: Why it is gone, once it is.
+    """
+
+    place: str
+    node_id: str
+    actor: Any
+    tenant: str = ""
+    plan: str = ""
+    stem: str = ""
+    used: bool = True
+    rested_at: float = 0.0
+    learned: set[str] = field(default_factory=set)
+    archive: str = ""
+    found: dict[str, Any] | None = None
+    dead: str = ""
+
+    async def describe(self) -> dict[str, Any]:
+        """What it says of its host."""
+        if self.found is None:
+            self.found = await self.actor.describe.remote()
+        return self.found
+
+    async def end(self, gang: str, reason: str = "", message: str = "") -> None:
+        """Ends a gang's child; an agent that doesn't answer goes with it."""
+        try:
+            await asyncio.wait_for(_answer(self.actor.end.remote(gang, reason, message)), PATIENCE)
+        except (TimeoutError, RayError):
+            self.kill()
+        if self.tenant == gang:
+            self.tenant = ""
+
+    def kill(self) -> None:
+        """Ends it and all that it runs."""
+        ray.kill(self.actor, no_restart=True)
+
+
+class Agents:
+    """All agents of the cluster, in one event loop."""
+
+    def __init__(self, desk: Any, on_death: Callable[[Agent, str], None], on_displaced: Callable[[str], None]) -> None:
+        """Starts with none.
+
+        Args:
+            desk: The desk's handle, for the agents.
+            on_death: Told of an agent that is gone, and why.
+            on_displaced: Told of a gang that rests, and one of whose places is given to another.
+        """
+        self._desk = desk
+        self._on_death = on_death
+        self._on_displaced = on_displaced
+        self._all: dict[str, Agent] = {}
+        self._watches: set[asyncio.Task[None]] = set()
+
+    def at(self, place: str) -> Agent | None:
+        return self._all.get(place)
+
+    def take(self, host: Host, gang: str, plan: str, stem: str) -> Agent:
+        """An agent on a host for a gang: the one that has its children, else one that rests, else a new one."""
+        here = [agent for agent in self._all.values() if agent.node_id == host.node_id and not agent.used]
+        chosen = choose(here, gang, plan, stem, at_most=1 if host.slice_name else MAX_RESTING)
+        if chosen is None:
+            return self._create(host)
+        chosen.used = True
+        if chosen.tenant not in ("", gang):
+            displaced, chosen.tenant = chosen.tenant, ""
+            self._on_displaced(displaced)
+        return chosen
+
+    def give_back(self, agents: Sequence[Agent]) -> None:
+        """The gang that had them has no lease any more; its children may stay."""
+        for agent in agents:
+            agent.used = False
+            agent.rested_at = time.monotonic()
+
+    def lose_node(self, node_id: str) -> None:
+        """A node is gone, and all agents there."""
+        for agent in list(self._all.values()):
+            if agent.node_id == node_id:
+                agent.kill()
+
+    def _create(self, host: Host) -> Agent:
+        place = f"calls/{host.slice_name or 'cpu'}/host-{host.worker_id}/{secrets.token_hex(4)}"
+        options = {
+            "name": place,
+            "num_cpus": 0,
+            "max_restarts": 0,
+            "max_concurrency": _CALLS,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(host.node_id, soft=False),
+        }
+        kind = ray.remote(concurrency_groups={"control": _CONTROL})(RemoteCallHost)
+        actor = kind.options(**options).remote(f"calls on {host.where}", self._desk, place)
+        agent = self._all[place] = Agent(place, host.node_id, actor)
+        watch = asyncio.ensure_future(self._watch(agent))
+        self._watches.add(watch)
+        watch.add_done_callback(self._watches.discard)
+        return agent
+
+    async def _watch(self, agent: Agent) -> None:
+        try:
+            await agent.actor.hold.remote()
+            why = "it was stopped"
+        except RayError as exc:
+            why = str(exc).strip().splitlines()[0]
+        agent.dead = why
+        self._all.pop(agent.place, None)
+        self._on_death(agent, why)
+
+
+def choose(resting: Sequence[Agent], gang: str, plan: str, stem: str, at_most: int) -> Agent | None:
+    """The best of a node's agents that no gang has now; None for a new one.
+
+    Args:
+        resting: These.
+        gang: Who asks.
+        plan: What its zygote has to be made for.
+        stem: What the gang is made for, but for its code: warm children of older code are of little use.
+        at_most: With as many that rest no new one is made.
+    """
+
+    def rank(agent: Agent) -> tuple[bool, bool, bool, bool, float]:
+        is_free = agent.tenant == ""
+        return agent.tenant != gang, not is_free, agent.stem != stem, agent.plan not in ("", plan), agent.rested_at
+
+    best = min(resting, key=rank, default=None)
+    if best is None or best.tenant in (gang, "") or best.stem == stem or len(resting) >= at_most:
+        return best
+    return None
+
+
+async def _answer(ref: Any) -> Any:
+    return await ref

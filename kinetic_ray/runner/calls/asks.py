@@ -1,0 +1,100 @@
+"""The desk as the broker's client: asks for leases, gives them back, hears which are wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ray.exceptions import RayError
+
+from kinetic_ray.runner.broker import find_broker
+from kinetic_ray.runner.queue import Lease, Slice, Ticket
+
+_POLL = 30.0
+#: How often it is asked who waits, while a lease is wanted.
+_ATTENTIVE = 1.0
+_AGAIN = 0.5
+_LOG = logging.getLogger(__name__)
+
+
+class Refused(Exception):
+    """The broker will never grant it; says why."""
+
+
+class Asks:
+    """Speaks to the broker, in one event loop."""
+
+    def __init__(self, supervisor: str) -> None:
+        self._supervisor = supervisor
+        self._broker: Any = None
+
+    async def acquire(self, ticket: Ticket, on_reason: Callable[[str], None]) -> Lease:
+        """Waits for a lease, as long as it takes.
+
+        Raises:
+            Refused: It can't be had.
+        """
+        seen = ""
+        while True:
+            try:
+                broker = await self._find()
+                answer = await broker.acquire.remote(ticket.to_dict(), seen, _POLL)
+            except RayError as exc:
+                await self._lose(exc)
+                continue
+            if answer["state"] == "granted":
+                slices = tuple(Slice(one["name"], tuple(one["nodes"])) for one in answer["slices"])
+                return Lease(ticket, slices)
+            if answer["state"] != "waiting":
+                raise Refused(answer.get("reason") or "something newer holds its place in the queue")
+            seen = answer["reason"]
+            on_reason(seen)
+
+    async def release(self, holder: str, epoch: int) -> None:
+        """Gives back what a gang holds or waits for; doesn't return before the broker knows."""
+        while True:
+            try:
+                broker = await self._find()
+                await broker.release.remote(holder, epoch)
+            except RayError as exc:
+                await self._lose(exc)
+            else:
+                return
+
+    async def release_strays(self, kind: str) -> None:
+        """Gives back all leases of holders whose ids begin so: those of a desk that was before this one."""
+        broker = await self._find()
+        for one in (await self._snapshot(broker))["leases"]:
+            if str(one["holder"]).startswith(kind):
+                await self.release(one["holder"], 2**31)
+
+    async def follow_wanted(self, tell: Callable[[list[str], set[str]], None]) -> None:
+        """Tells the ids of the leases that are wanted, and of all that wait, whenever they change; never returns."""
+        seen: list[str] = []
+        while True:
+            try:
+                broker = await self._find()
+                seen = await broker.wanted.remote(_ATTENTIVE if seen else _POLL, seen)
+                waiting = (await self._snapshot(broker))["queue"] if seen else []
+            except RayError as exc:
+                seen = []
+                await self._lose(exc)
+                continue
+            tell(seen, {one["holder"] for one in waiting})
+
+    async def _snapshot(self, broker: Any) -> Mapping[str, Any]:
+        told: Mapping[str, Any] = await broker.snapshot.remote()
+        return told
+
+    async def _find(self) -> Any:
+        if self._broker is None:
+            self._broker = await asyncio.to_thread(find_broker, self._supervisor)
+        return self._broker
+
+    async def _lose(self, exc: RayError) -> None:
+        """It restarts, and keeps our place no longer than it lived."""
+        _LOG.warning("the slice broker is away: %s", exc)
+        self._broker = None
+        await asyncio.sleep(_AGAIN)

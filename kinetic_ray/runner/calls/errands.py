@@ -1,0 +1,132 @@
+"""Calls in the desk's hands, the code that they bring, and whether their arguments are there yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import ray
+
+from kinetic_ray.runner.calls.packing import Packed, PackedList
+from kinetic_ray.runner.calls.roster import Need
+from kinetic_ray.runner.calls.wish import Order, Wish
+
+#: How often an errand is begun anew whose gang was lost before any rank had its call.
+TRIES = 3
+_REMEMBERED = 512
+_LOOK = 0.05
+
+Value = Packed | PackedList
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Refs of what a call runs; None for what was not brought.
+
+    Attributes:
+        function: Of the packed function or class.
+        archive: Of the project's archive.
+    """
+
+    function: Any = None
+    archive: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class Errand:
+    """One call, from its arrival to its value.
+
+    Attributes:
+        number: By arrival.
+        order: What was ordered.
+        told: The order as it came.
+        code: What it runs.
+        packed: Its arguments, or a ref of them.
+        done: Gets the value.
+        gang: Who serves it, "" while it waits.
+        tries: How often it was begun.
+    """
+
+    number: int
+    order: Order
+    told: bytes
+    code: Code
+    packed: Any
+    done: asyncio.Future[Value]
+    gang: str = ""
+    tries: int = 0
+
+    @property
+    def need(self) -> Need:
+        return Need(self.number, *keys_of(self.told), self.order.client, self.order.priority)
+
+
+@lru_cache(maxsize=1024)
+def read_order(told: bytes) -> Order:
+    """An order as it came; the same bytes are read once."""
+    return Order.from_bytes(told)
+
+
+@lru_cache(maxsize=1024)
+def keys_of(told: bytes) -> tuple[str, str]:
+    """What a gang must be made for to serve an order, and the same without the code.
+
+    Nested ones hold leases that others have no right to.
+    """
+    order = read_order(told)
+    stem = Wish(**{**order.wish.to_dict(), "bundle": "", "sys_path": (), "cwd": ".", "main": None})
+    nested = "/nested" if order.ancestors else ""
+    return order.wish.key + nested, stem.key + nested
+
+
+@dataclass(slots=True)
+class CodeMemory:
+    """Refs of code by digest, so that a call that was passed on needn't bring it again."""
+
+    _refs: OrderedDict[str, Any] = field(default_factory=OrderedDict)
+
+    def complete(self, order: Order, code: Sequence[Any]) -> Code:
+        """The code of an order: what was brought, else what is remembered."""
+        function, archive = (*code, None, None)[:2]
+        return Code(self._keep(order.function, function), self._keep(order.wish.bundle, archive))
+
+    def _keep(self, digest: str, ref: Any) -> Any:
+        ref = self._refs.pop(digest, None) if ref is None else ref
+        if ref is not None and digest:
+            self._refs[digest] = ref
+            while len(self._refs) > _REMEMBERED:
+                self._refs.popitem(last=False)
+        return ref
+
+
+class Readiness:
+    """Waits for refs without fetching their values. One thread for all of them, however many there are."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Any, asyncio.Future[None]] = {}
+        self._looking: asyncio.Task[None] | None = None
+
+    async def wait(self, refs: Sequence[Any]) -> None:
+        """Returns when all are there, or have failed."""
+        loop = asyncio.get_running_loop()
+        for ref in refs:
+            known = self._waiting.get(ref)
+            if known is None:
+                known = self._waiting[ref] = loop.create_future()
+            if self._looking is None or self._looking.done():
+                self._looking = loop.create_task(self._look())
+            await asyncio.shield(known)
+
+    async def _look(self) -> None:
+        while self._waiting:
+            refs = list(self._waiting)
+            ready, _ = await asyncio.to_thread(ray.wait, refs, num_returns=1, timeout=_LOOK, fetch_local=False)
+            if ready:  # with the others that are there as well
+                ready, _ = await asyncio.to_thread(ray.wait, refs, num_returns=len(refs), timeout=0, fetch_local=False)
+            for ref in ready:
+                if not (known := self._waiting.pop(ref)).done():
+                    known.set_result(None)
