@@ -76,14 +76,13 @@ class Frames:
         Raises:
             OSError: The peer is gone.
         """
-        views = [memoryview(part).cast("B") for part in parts]
-        sizes = [view.nbytes for view in views]
+        sizes = [part.nbytes if isinstance(part, memoryview) else len(part) for part in parts]
         if sum(sizes) >= LARGE and sys.platform == "linux":
-            self._send_large(kind, views)
+            self._send_large(kind, [memoryview(part).cast("B") for part in parts])
             return
         head = _HEADER.pack(_MAGIC, kind, 0, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)
         with self._sending:
-            self._link.sendall(b"".join((head, *views)))
+            self._link.sendall(b"".join((head, *parts)))
 
     def receive(self, until: float | None = None) -> Frame | None:
         """The next message; None at the end of the stream, which also cuts a message short.
@@ -95,7 +94,7 @@ class Frames:
             TimeoutError: Nothing came in time.
             FrameError: What came is no message; nothing more can be read then.
         """
-        if not self._gather(_HEADER.size, until):
+        if len(self._buffer) < _HEADER.size and not self._gather(_HEADER.size, until):
             return None
         magic, kind, has_file, count = _HEADER.unpack_from(self._buffer)
         if magic != _MAGIC or count > _MOST_PARTS or has_file > 1:

@@ -26,7 +26,7 @@ from kinetic_ray.runner.ports import PortKeeper
 #: Gets lines of a child: client, rank, lines.
 Say = Callable[[str, int, Sequence[str]], None]
 #: Gives a call that came too late to the desk: the order's bytes and the packed arguments; gives its value.
-Forward = Callable[[bytes, Packed], Packed]
+Forward = Callable[[bytes, Packed], Any]
 
 #: Seconds that a call waits for its function, which is sent beside it.
 _LEARNING = 60.0
@@ -111,13 +111,22 @@ class CallHost:
         """Remembers a function or class by its digest; a call of it that came earlier waits for this."""
         self._learned.add(digest, function)
 
-    def call(self, head: bytes, packed: Packed) -> Packed:
-        """Runs a call in the child, after those that came before it; gives its value.
+    def call(self, head: bytes, packed: Packed | bytes) -> Any:
+        """Runs a call in the child, after those that came before it.
+
+        Args:
+            head: What is called, see :func:`call_head`.
+            packed: Its arguments, :meth:`Packed.light` or not.
+
+        Returns:
+            The value, packed unless it is a simple one: None, a number, a short text.
 
         Raises:
             CallFailure: It has no value.
         """
         told = read_head(head)
+        if isinstance(packed, bytes):
+            packed = Packed(packed)
         if not self._tenancy.is_open_for(told):
             return self._hand_on(told, packed)
         arguments = fetching.resolve(packed) if packed.live else packed
@@ -127,7 +136,7 @@ class CallHost:
                 value = child.call(told, arguments, self._function_for(told, child))
         if child is None:
             return self._hand_on(told, packed)
-        return fetching.adopt(value) if value.live else value
+        return fetching.adopt(value) if isinstance(value, Packed) else value
 
     @_control
     def retire(self, gang: str) -> None:
@@ -157,7 +166,7 @@ class CallHost:
             raise CallFailure(str(Reason.SETUP_ERROR), text, gang=head.gang)
         return function
 
-    def _hand_on(self, head: Head, packed: Packed) -> Packed:
+    def _hand_on(self, head: Head, packed: Packed) -> Any:
         """A call that came when its gang was not open here any more."""
         if self._forward is None or head.order.wish.ranks > 1:
             text = f"{head.order.name}: {head.gang} is not open on this host any more"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,8 +23,8 @@ from kinetic_ray.runner import distributed, session
 from kinetic_ray.runner.calls import live
 from kinetic_ray.runner.calls.frames import Frame, Frames
 from kinetic_ray.runner.calls.heads import Route, read_route
-from kinetic_ray.runner.calls.packing import Packed, pack_value, unpack, unpack_arguments
-from kinetic_ray.runner.calls.words import Kind, from_parts, to_parts
+from kinetic_ray.runner.calls.packing import Packed, is_simple, pack_value, unpack, unpack_arguments
+from kinetic_ray.runner.calls.words import SIMPLE, Kind, from_parts, to_parts
 from kinetic_ray.runner.capture import describe_error, dump_exception, reason_of, unsendable
 from kinetic_ray.runner.settling import call, check_python, code_root, pose_as_main, run_exit_handlers, settle_in
 from kinetic_ray.runner.task import RankTask
@@ -85,7 +86,6 @@ class Server:
             return False
         if frame.kind == Kind.CALL:
             self._serve(frame)
-            _flush()
         elif frame.kind == Kind.LEARN:
             self._packed[bytes(frame.parts[0]).decode()] = from_parts(frame.parts[1:], live.as_told)
         elif frame.kind == Kind.FORGET:
@@ -120,7 +120,9 @@ class Server:
         del args, kwargs, function
         self._phase = RankPhase.STORE
         if not route.keeps:
-            return [b"", *to_parts(pack_value(None))]
+            value = None
+        if is_simple(value):
+            return [SIMPLE, pickle.dumps(value, 5)]
         return [b"", *to_parts(live.put_to_sleep(_pack(value)), live.name_of)]
 
     def _function(self, route: Route) -> Callable[..., Any]:

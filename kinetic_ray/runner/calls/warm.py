@@ -18,8 +18,8 @@ from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.frames import Frame, FrameError, Frames
 from kinetic_ray.runner.calls.heads import Head
 from kinetic_ray.runner.calls.output import Output
-from kinetic_ray.runner.calls.packing import Packed
-from kinetic_ray.runner.calls.words import Kind, from_parts, to_parts
+from kinetic_ray.runner.calls.packing import Packed, read_simple
+from kinetic_ray.runner.calls.words import SIMPLE, Kind, from_parts, to_parts
 from kinetic_ray.runner.deaths import cause_of_death, oom_kills
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.link import ZygoteLink
@@ -89,8 +89,8 @@ class WarmChild:
     def alive(self) -> bool:
         return not self._child.ended.done() and self._verdict is None
 
-    def call(self, head: Head, packed: Packed, function: Packed | None) -> Packed:
-        """Runs a call; gives its value.
+    def call(self, head: Head, packed: Packed, function: Packed | None) -> Any:
+        """Runs a call; gives its value, packed unless it is a simple one.
 
         Args:
             head: Which.
@@ -197,7 +197,7 @@ class WarmChild:
         if message.get("t") == "phase":
             self._phase = str(message["phase"])
 
-    def _answer(self, head: Head, frame: Frame | None) -> Packed:
+    def _answer(self, head: Head, frame: Frame | None) -> Any:
         if frame is None:
             raise self._gone(head, "before the function returned")
         if frame.kind == Kind.FAILED:
@@ -206,6 +206,8 @@ class WarmChild:
             raise FrameError(f"an answer of no known kind, {frame.kind}")
         if head.order.kind == "create":
             self.actors.add(head.order.actor)
+        if frame.parts[0] == SIMPLE:
+            return read_simple(frame.parts[1])
         return from_parts(frame.parts[1:], live.as_told)
 
     def _failure(self, head: Head, frame: Frame) -> CallFailure:

@@ -12,6 +12,7 @@ from kinetic_ray.runner.calls.packing import Live, Packed
 
 #: What stands for a ref or an actor handle that travels outside of Ray's own messages.
 Wire = dict[str, Any]
+SIMPLE = b"simple"
 
 
 class Kind(IntEnum):
@@ -26,7 +27,7 @@ class Kind(IntEnum):
     # To the agent.
     READY = 10
     SAYS = 11  # JSON: a phase or a report
-    VALUE = 12  # nothing, packed value
+    VALUE = 12  # nothing, packed value; or SIMPLE, a pickle without classes
     FAILED = 13  # JSON: the failure's fields; the pickled exception or nothing
 
 
