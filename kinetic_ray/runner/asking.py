@@ -54,6 +54,8 @@ class Asking:
 
     Attributes:
         lost_nodes: Nodes that are gone; a slice with one of them isn't granted.
+        told: The names of leased slices that the scaler has heard last: every question tells of them too, and one that
+            was slow tells of old ones.
     """
 
     def __init__(self, scaler: Scaler, threads: Executor, ledger: Ledger, bell: Bell, serve: Serve) -> None:
@@ -67,6 +69,7 @@ class Asking:
             serve: Called with what the scaler has offered.
         """
         self.lost_nodes: set[str] = set()
+        self.told: tuple[str, ...] = ()
         self._scaler = scaler
         self._threads = threads
         self._ledger = ledger
@@ -155,10 +158,17 @@ class Asking:
         together = demand(self._ledger.queue, ticket.job_id)
         if together > ticket.slices:
             try:
-                return await self._in_thread(self._scaler.slices, ticket.kind, together, self._ledger.leased)
+                return await self._slices(ticket, together)
             except NeverFits:  # so many at once never, but they come one after the other
                 pass
-        return await self._in_thread(self._scaler.slices, ticket.kind, ticket.slices, self._ledger.leased)
+        return await self._slices(ticket, ticket.slices)
+
+    async def _slices(self, ticket: Ticket, count: int) -> Offer:
+        taken = self._ledger.leased
+        try:
+            return await self._in_thread(self._scaler.slices, ticket.kind, count, taken)
+        finally:
+            self.told = taken
 
     def _in_thread(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
         return asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))

@@ -216,12 +216,14 @@ class SliceBroker:
 
     async def _tell(self) -> None:
         """Tells the supervisor what has changed, until it knows all of it."""
-        while (books := self._ledger.snapshot()) != self._told:
+        asking, ledger = self._asking, self._ledger
+        while (books := ledger.snapshot()) != self._told or asking.told != ledger.leased:
+            names = ledger.leased
             pause = self._times.tell
             try:
-                tell = partial(self._scaler.leases, self._ledger.leased, books)
+                tell = partial(self._scaler.leases, names, books)
                 await asyncio.get_running_loop().run_in_executor(self._threads, tell)
-                self._told = books
+                self._told, asking.told = books, names
             except (KineticError, OSError) as exc:  # a lost word about leases costs idle hosts, no more
                 _LOG.warning("the supervisor was not told of the leases: %s", exc)
                 pause = RETRY

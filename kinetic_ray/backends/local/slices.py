@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import shutil
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
@@ -51,6 +52,7 @@ class SimulatedSlice:
         state: "starting", "up", "going" (preempted, with notice), "silent" (without), "stopping" or "lost".
         ready: Done when it is up, or has failed to come up.
         starter: The task that starts it.
+        handed_at: When somebody was last sent to it who may still be on the way.
         rest: Seconds that its name rests after its end.
         hurry: Set when there is nobody any more for whom a preempted slice should last out its grace.
     """
@@ -62,6 +64,7 @@ class SimulatedSlice:
     used_at: float
     state: str = "starting"
     starter: asyncio.Task[None] | None = None
+    handed_at: float = field(default_factory=time.monotonic)
     rest: float = 0.0
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -111,11 +114,11 @@ class Slices:
         self.lease(leased)
         chosen, wait = self._choose(accelerator, count)
         for one in chosen:
-            one.used_at = time.monotonic()
+            one.used_at = one.handed_at = time.monotonic()
         await asyncio.gather(*(asyncio.shield(one.ready) for one in chosen))
         up = [one for one in chosen if one.state == "up"]
         for one in up:
-            one.used_at = time.monotonic()
+            one.used_at = one.handed_at = time.monotonic()
         answer: dict[str, Any] = {"slices": [_offer(one) for one in up]}
         if wait or len(up) < len(chosen):
             answer["wait"] = wait or "a slice was lost while the others were starting"
@@ -132,6 +135,7 @@ class Slices:
         """Notes which slices are in use."""
         for name in self._leased.difference(names) & self._slices.keys():
             self._slices[name].used_at = time.monotonic()
+            self._slices[name].handed_at = -math.inf  # who was on the way has come and gone: it may make room at once
             self._slices[name].hurry.set()
         self._leased = frozenset(names)
 
@@ -199,7 +203,7 @@ class Slices:
     def _kept(self) -> set[str]:
         """What must not be stopped for another's sake."""
         now = time.monotonic()
-        return {*self._unusable(), *(n for n, one in self._slices.items() if now - one.used_at < _HELD_S)}
+        return {*self._unusable(), *(n for n, one in self._slices.items() if now - one.handed_at < _HELD_S)}
 
     def _make_memory(self, accelerator: Accelerator, count: int) -> None:
         import psutil
