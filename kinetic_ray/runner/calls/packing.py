@@ -281,43 +281,11 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes))
-_MOST_DIGITS = 63
-_LONGEST = 1 << 10
 
 
 def _is_plain(value: object) -> bool:
     """Whether any pickler gives the same bytes for it, so that the quickest will do."""
     return type(value) in _PLAIN
-
-
-def is_simple(value: object) -> bool:
-    """Whether Ray carries a value best as it is: None, a truth, a number, a short text; all without classes."""
-    kind = type(value)
-    if kind is int:
-        return value.bit_length() <= _MOST_DIGITS  # type: ignore[attr-defined]
-    if kind is str:
-        return len(value) <= _LONGEST and value.isascii()  # type: ignore[arg-type, attr-defined, no-any-return]
-    return value is None or kind is float or kind is bool
-
-
-class _SimpleReader(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"{module}.{name} in a simple value")
-
-
-def read_simple(data: Buffer) -> Any:
-    """A simple value that a child has pickled.
-
-    Raises:
-        ValueError: It isn't one.
-    """
-    try:
-        value = _SimpleReader(io.BytesIO(data)).load()
-    except Exception as exc:
-        raise ValueError(f"not a simple value: {exc}") from exc
-    if not is_simple(value):
-        raise ValueError(f"not a simple value: a {type(value).__name__}")
-    return value
 
 
 def opened(value: Any) -> Any:

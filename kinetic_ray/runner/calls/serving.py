@@ -23,7 +23,8 @@ from kinetic_ray.runner import distributed, session
 from kinetic_ray.runner.calls import live
 from kinetic_ray.runner.calls.frames import Frame, Frames
 from kinetic_ray.runner.calls.heads import Route, read_route
-from kinetic_ray.runner.calls.packing import Packed, is_simple, pack_value, unpack, unpack_arguments
+from kinetic_ray.runner.calls.packing import Packed, pack_value, unpack, unpack_arguments
+from kinetic_ray.runner.calls.simple import is_simple
 from kinetic_ray.runner.calls.words import SIMPLE, Kind, from_parts, to_parts
 from kinetic_ray.runner.capture import describe_error, dump_exception, reason_of, unsendable
 from kinetic_ray.runner.settling import call, check_python, code_root, pose_as_main, run_exit_handlers, settle_in

@@ -18,7 +18,8 @@ from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.frames import Frame, FrameError, Frames
 from kinetic_ray.runner.calls.heads import Head
 from kinetic_ray.runner.calls.output import Output
-from kinetic_ray.runner.calls.packing import Packed, read_simple
+from kinetic_ray.runner.calls.packing import Packed
+from kinetic_ray.runner.calls.simple import read_simple
 from kinetic_ray.runner.calls.words import SIMPLE, Kind, from_parts, to_parts
 from kinetic_ray.runner.deaths import cause_of_death, oom_kills
 from kinetic_ray.runner.lines import Lines
