@@ -1,0 +1,132 @@
+"""A cluster as `.remote()` sees it, in this process: refs, a desk and agents that do as tests tell them."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kinetic_ray.calls.connect import Connection
+from kinetic_ray.config import Target
+
+
+class Ref:
+    """Stands in for `ray.ObjectRef`."""
+
+    def __init__(self) -> None:
+        self.done: Future[Any] = Future()
+
+    def future(self) -> Future[Any]:
+        return self.done
+
+
+def there(value: object) -> Ref:
+    ref = Ref()
+    ref.done.set_result(value)
+    return ref
+
+
+class Ray:
+    """Stands in for the module."""
+
+    def __init__(self) -> None:
+        self.stored: list[Any] = []
+
+    def put(self, value: Any) -> Ref:
+        self.stored.append(value)
+        return there(value)
+
+    def get(self, ref: Ref, *, timeout: float | None = None) -> Any:
+        return ref.done.result(timeout)
+
+    def wait(self, refs: Sequence[Ref], *, num_returns: int = 1, timeout: float | None = None) -> Any:
+        ready = [ref for ref in refs if ref.done.done()]
+        return ready[:num_returns], [ref for ref in refs if ref not in ready[:num_returns]]
+
+
+class Method:
+    """A method of an actor; calls of it are kept."""
+
+    def __init__(self, answer: Callable[..., Ref]) -> None:
+        self._answer = answer
+        self.calls: list[tuple[Any, ...]] = []
+        self.names: list[str] = []
+
+    def options(self, *, name: str) -> "Method":
+        self.names.append(name)
+        return self
+
+    def remote(self, *args: Any) -> Ref:
+        self.calls.append(args)
+        return self._answer(*args)
+
+
+class Agent:
+    """A host's agent: calls are answered when the test says so."""
+
+    def __init__(self) -> None:
+        self.state: int | None = 2
+        self.refs: list[Ref] = []
+        self.call = Method(lambda *_: self._new())
+        self.learn = Method(lambda *_: there(None))
+
+    def _new(self) -> Ref:
+        self.refs.append(Ref())
+        return self.refs[-1]
+
+    def _get_local_state(self) -> int | None:
+        return self.state
+
+
+class Desk:
+    """The desk: what it lends and says is the test's."""
+
+    def __init__(self) -> None:
+        self.refs: list[Ref] = []
+        self.lent: list[Ref] = []
+        self.listening: list[Ref] = []
+        self.left = threading.Event()
+        self.killed: list[str] = []
+        self.call = Method(lambda *_: self._new(self.refs))
+        self.lend = Method(lambda *_: self._new(self.lent))
+        self.listen = Method(self._listen)
+        self.leave = Method(lambda _: (self.left.set(), there(None))[1])
+        self.kill_actor = Method(lambda actor, _: (self.killed.append(actor), there(None))[1])
+
+    def _new(self, refs: list[Ref]) -> Ref:
+        refs.append(Ref())
+        return refs[-1]
+
+    def _listen(self, _client: str, patience: float) -> Ref:
+        if patience < 1:
+            return there({"lines": [], "recalled": []})
+        return self._new(self.listening)
+
+    def tell(self, *, lines: Sequence[Any] = (), recalled: Sequence[str] = ()) -> None:
+        """Answers the process's long poll."""
+        self.listening[-1].done.set_result({"lines": list(lines), "recalled": list(recalled)})
+
+
+def connection(desk: Any, home: Path = Path("/unused"), **changes: Any) -> Connection:
+    backend = changes.pop("backend", "tests.unit.cluster_of_calls:AnyBackend")
+    given = {"client": "01000000", "ancestors": (), "supervisor": "", **changes}
+    return Connection(desk=desk, target=Target(backend, "/unused/store", home), **given)
+
+
+class AnyBackend:
+    """Everything fits, but for what asks for seven slices."""
+
+    def __init__(self, home: Path) -> None:
+        pass
+
+    def check(self, need: Any) -> None:
+        from kinetic_ray.errors import UsageError
+
+        if need.num_slices == 7:
+            raise UsageError("seven never fit")
+
+
+def kept(value: object) -> SimpleNamespace:
+    """Something with a size, as packed values have."""
+    return SimpleNamespace(value=value, nbytes=10)

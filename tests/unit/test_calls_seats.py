@@ -1,0 +1,167 @@
+"""Which way a call goes: by the desk, or straight to an agent that is lent, and back to the desk when that is over."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kinetic_ray.calls.requests import Request, request_of
+from kinetic_ray.calls.seats import Line
+from kinetic_ray.runner.calls.heads import read_head
+from kinetic_ray.runner.calls.wish import Order, Wish
+from tests.unit.cluster_of_calls import Agent, Desk, Ray, Ref, kept
+
+WISH = Wish()
+
+
+def request(digest: str = "d1", **changes: Any) -> Request:
+    order = Order(**{"wish": WISH, "function": digest, "name": "double", "client": "c1", **changes})
+    return request_of(order, [f"ref of {digest}", None])
+
+
+class Way:
+    """A line with its cluster, and what has gone where."""
+
+    def __init__(self, *, in_order: bool = False) -> None:
+        self.desk, self.ray, self.agent = Desk(), Ray(), Agent()
+        self.line = Line(self.desk, "c1", self.ray, in_order=in_order)
+
+    def send(self, told: Request | None = None) -> str:
+        """Sends one; gives which way it went."""
+        before = len(self.desk.call.calls)
+        self.line.send(told or request(), kept(1))
+        return "desk" if len(self.desk.call.calls) > before else "agent"
+
+    def lend(self, gang: str = "g1") -> None:
+        self.desk.lent[-1].done.set_result({"gang": gang, "agent": self.agent})
+
+    def finish(self, refs: list[Ref]) -> None:
+        for ref in refs:
+            if not ref.done.done():
+                ref.done.set_result(None)
+
+
+@pytest.fixture
+def way() -> Way:
+    return Way()
+
+
+def test_the_first_call_goes_by_the_desk_which_is_asked_for_a_seat_once(way: Way) -> None:
+    told = request()
+    assert [way.send(told) for _ in range(3)] == ["desk"] * 3
+    assert [call[:2] for call in way.desk.call.calls] == [(told.data, ["ref of d1", None])] * 3
+    assert way.desk.lend.calls == [(told.data,)]
+    assert way.desk.call.names == ["double"] * 3
+
+
+def test_a_lent_seat_is_called_directly_while_it_is_idle(way: Way) -> None:
+    told = request()
+    way.send(told)
+    way.lend()
+    assert way.send(told) == "agent"
+    ((head, packed),) = way.agent.call.calls
+    assert (read_head(head).gang, read_head(head).client, read_head(head).order) == ("g1", "c1", told.order)
+    assert packed.value == 1
+    assert way.send(told) == "desk"  # the agent is busy with the first
+    way.finish(way.agent.refs)
+    assert way.send(told) == "agent"
+    assert len(way.desk.lend.calls) == 1
+
+
+def test_a_function_goes_to_the_agent_once(way: Way) -> None:
+    way.send()
+    way.lend()
+    for digest in ("d1", "d2", "d1", "d2"):
+        assert way.send(request(digest)) == "agent"
+        way.finish(way.agent.refs)
+    assert way.agent.learn.calls == [("d1", "ref of d1"), ("d2", "ref of d2")]
+    heads = [call[0] for call in way.agent.call.calls]
+    assert heads[0] == heads[2] != heads[1] == heads[3]
+
+
+def recalled(way: Way) -> None:
+    way.line.recall("g1")
+
+
+def died(way: Way) -> None:
+    way.agent.state = 4
+
+
+@pytest.mark.parametrize("ends", [recalled, died])
+def test_without_its_seat_a_process_goes_back_to_the_desk_and_asks_anew(way: Way, ends: Callable[[Way], None]) -> None:
+    way.send()
+    way.lend()
+    assert way.send() == "agent"
+    way.finish(way.agent.refs)
+    ends(way)
+    assert way.send() == "desk"
+    assert len(way.desk.lend.calls) == 2
+    way.agent.state = 2
+    way.lend("g2")
+    assert way.send() == "agent"
+
+
+def test_a_recall_of_another_gang_changes_nothing(way: Way) -> None:
+    way.send()
+    way.lend()
+    assert way.send() == "agent"
+    way.finish(way.agent.refs)
+    way.line.recall("g0")
+    assert way.send() == "agent"
+
+
+@pytest.mark.parametrize("answer", ["none", "error"])
+def test_where_nothing_is_lent_calls_go_on_by_the_desk(way: Way, answer: str) -> None:
+    way.send()
+    if answer == "none":
+        way.desk.lent[-1].done.set_result(None)
+    else:
+        way.desk.lent[-1].done.set_exception(RuntimeError("the desk has died"))
+    assert way.send() == "desk"
+    assert len(way.desk.lend.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "told", [request(wish=Wish(hosts=4)), request(wish=Wish("tpu-v6e-4", 4, 2)), request(kind="create", actor="act-1")]
+)
+def test_only_what_one_host_can_serve_is_asked_for(way: Way, told: Request) -> None:
+    assert way.send(told) == "desk"
+    assert way.desk.lend.calls == []
+
+
+def test_methods_of_an_instance_never_overtake_each_other() -> None:
+    way = Way(in_order=True)
+    step = request(kind="method", actor="act-1", method="step")
+    way.send(step)
+    way.lend()
+    assert way.send(step) == "desk"  # the first may still be running
+    way.finish(way.desk.refs)
+    assert way.send(step) == "agent"
+    assert way.agent.learn.calls == []  # the instance is there already
+
+
+def test_an_instance_that_is_not_lent_is_not_asked_for_again() -> None:
+    way = Way(in_order=True)
+    step = request(kind="method", actor="act-1", method="step")
+    way.send(step)
+    way.desk.lent[-1].done.set_result(None)
+    assert [way.send(step) for _ in range(3)] == ["desk"] * 3
+    assert len(way.desk.lend.calls) == 1
+
+
+def test_a_value_is_let_go_of_once_it_is_there(way: Way) -> None:
+    way.send()
+    way.lend()
+    way.send()
+    assert not way.line.is_quiet()
+    way.finish(way.agent.refs)
+    assert way.line.is_quiet()
+    assert way.line._last is None
+
+
+def test_large_arguments_go_to_the_desk_as_a_ref(way: Way) -> None:
+    large = kept("large")
+    large.nbytes = 1 << 20
+    way.line.send(request(), large)
+    ((_, _, ((ref),)),) = way.desk.call.calls
+    assert ref.done.result() is large
