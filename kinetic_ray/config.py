@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -164,9 +164,14 @@ def surroundings(environ: Mapping[str, str] | None = None) -> Surroundings | Non
 
 
 @contextmanager
-def changed_environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Sets variables of this process for a moment; afterwards all are as they were before."""
-    before = {name: os.environ.get(name) for name in values}
+def changed_environment(values: Mapping[str, str], *, kept: Collection[str] = ()) -> Iterator[None]:
+    """Sets variables of this process for a moment.
+
+    Args:
+        values: What to set.
+        kept: What else is afterwards as it was before, whoever changes it meanwhile.
+    """
+    before = {name: os.environ.get(name) for name in (*values, *kept)}
     os.environ.update(values)
     try:
         yield

@@ -21,6 +21,9 @@ from kinetic_ray import config
 from kinetic_ray.backends.base import Entrance
 from kinetic_ray.errors import ConfigError
 
+#: Set by Ray in a process that it connects: the first makes `breakpoint()` Ray's, in everything that is started.
+_RAY_SETS = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")
+
 
 @dataclass(frozen=True, slots=True)
 class Attached:
@@ -69,7 +72,7 @@ def attach(entrance: Entrance) -> str:
     from ray._private import worker
 
     try:
-        with config.changed_environment(entrance.environment), _undisturbed():
+        with config.changed_environment(entrance.environment, kept=_RAY_SETS), _undisturbed():
             _read_environment()
             ray.init(address=entrance.address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as exc:
