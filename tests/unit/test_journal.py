@@ -287,7 +287,7 @@ BURSTS = st.lists(st.tuples(st.sampled_from(ACTORS), st.integers(1, 9)), max_siz
 KILLS = st.dictionaries(st.sampled_from(["driver a", "driver b", "closer"]), st.integers(0, 20), max_size=2)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(BURSTS.map(lambda bursts: [name for name, count in bursts for _ in range(count)]), KILLS)
 # A claim that comes between an observer's look for claims and its read of an end that the claim will not adopt.
 @example(["driver a"] * 2 + ["driver b"] * 16 + ["one"], {})
