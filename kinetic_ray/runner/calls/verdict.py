@@ -44,7 +44,10 @@ class CallBook:
     @property
     def patience(self) -> float:
         """Seconds after the first failure in which to hear more before the ranks that still run are ended."""
-        return LOOK_AROUND if cause_of(self._failures).is_open else COME_HOME
+        cause = cause_of(self._failures)
+        if cause.is_open:
+            return LOOK_AROUND
+        return COME_HOME if self._told[cause.rank].is_users else 0.0
 
     @property
     def keeps_children(self) -> bool:
