@@ -45,7 +45,7 @@ class Seat:
         if bound is None:
             bound = self._prepared(request)
         method, head = bound
-        return method.remote(head, packed)
+        return method.remote(head, packed.light())
 
     def _prepared(self, request: Request) -> tuple[Any, bytes]:
         if len(self._bound) >= _REMEMBERED:

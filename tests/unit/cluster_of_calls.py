@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from kinetic_ray.calls.connect import Connection
@@ -127,6 +126,12 @@ class AnyBackend:
             raise UsageError("seven never fit")
 
 
-def kept(value: object) -> SimpleNamespace:
-    """Something with a size, as packed values have."""
-    return SimpleNamespace(value=value, nbytes=10)
+class Kept:
+    """Stands in for packed values."""
+
+    def __init__(self, value: object, nbytes: int = 10) -> None:
+        self.value = value
+        self.nbytes = nbytes
+
+    def light(self) -> "Kept":
+        return self

@@ -9,7 +9,7 @@ from kinetic_ray.calls.requests import Request, request_of
 from kinetic_ray.calls.seats import Line
 from kinetic_ray.runner.calls.heads import read_head
 from kinetic_ray.runner.calls.wish import Order, Wish
-from tests.unit.cluster_of_calls import Agent, Desk, Ray, Ref, kept
+from tests.unit.cluster_of_calls import Agent, Desk, Kept, Ray, Ref
 
 WISH = Wish()
 
@@ -29,7 +29,7 @@ class Way:
     def send(self, told: Request | None = None) -> str:
         """Sends one; gives which way it went."""
         before = len(self.desk.call.calls)
-        self.line.send(told or request(), kept(1))
+        self.line.send(told or request(), Kept(1))
         return "desk" if len(self.desk.call.calls) > before else "agent"
 
     def lend(self, gang: str = "g1") -> None:
@@ -160,8 +160,7 @@ def test_a_value_is_let_go_of_once_it_is_there(way: Way) -> None:
 
 
 def test_large_arguments_go_to_the_desk_as_a_ref(way: Way) -> None:
-    large = kept("large")
-    large.nbytes = 1 << 20
+    large = Kept("large", 1 << 20)
     way.line.send(request(), large)
     ((_, _, ((ref),)),) = way.desk.call.calls
     assert ref.done.result() is large

@@ -55,7 +55,8 @@ def test_the_desk_is_told_all_of_a_call(cluster: Cluster, monkeypatch: pytest.Mo
     cluster.session = cluster.joined(Path("/unused"), ancestors=("job-a", "call-b"))
     given: dict[str, Any] = {
         "accelerator": "tpu-v6e-8", "chips_per_host": 4, "num_slices": 2, "gather": "all", "timeout": "1m",
-        "priority": 3, "capacity_timeout": 9, "env_vars": {"A": "1"}, "capture_env_vars": ["TOKEN_*"], "runtime": "plain",
+        "priority": 3, "capacity_timeout": 9, "env_vars": {"A": "1"}, "capture_env_vars": ["TOKEN_*"],
+        "runtime": "plain",
     }  # fmt: skip
     cluster.caller(double, **given).call((3,), {})
     (order,), wish = cluster.orders(), cluster.orders()[0].wish
