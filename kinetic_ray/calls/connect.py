@@ -19,6 +19,9 @@ from kinetic_ray.errors import ConfigError, UsageError
 
 _LOG = logging.getLogger("kinetic_ray")
 
+#: As the desk calls itself.
+DESK, NAMESPACE = "kinetic-desk", "kinetic"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
@@ -253,6 +256,12 @@ def _same_ray(before: attaching.Attached, entrance: Entrance | None) -> Entrance
 
 def _find_desk(supervisor: str) -> Any:
     """The cluster's desk; where neither it nor the broker is there yet, both start at the same time."""
+    import ray
+
+    try:
+        return ray.get_actor(DESK, namespace=NAMESPACE)  # as nearly always; importing what makes one takes a while
+    except ValueError:
+        pass
     from kinetic_ray.runner.broker import find_broker
     from kinetic_ray.runner.calls.desk import find_desk
 

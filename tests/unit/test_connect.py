@@ -6,7 +6,7 @@ import os
 import pytest
 
 from kinetic_ray import config
-from kinetic_ray.calls.connect import connect, disconnect
+from kinetic_ray.calls.connect import DESK, NAMESPACE, connect, disconnect
 from kinetic_ray.config import Surroundings, changed_environment, surroundings
 from kinetic_ray.errors import ConfigError, UsageError
 
@@ -55,3 +55,9 @@ def test_a_backend_that_can_t_be_joined_names_what_works() -> None:
     with pytest.raises(ConfigError):
         connect(config.resolve(backend="nowhere:Backend"))
     disconnect()  # nothing to leave
+
+
+def test_the_desk_is_looked_for_under_its_own_name() -> None:
+    from kinetic_ray.runner.calls import desk
+
+    assert (DESK, NAMESPACE) == (desk.NAME, desk.NAMESPACE)
