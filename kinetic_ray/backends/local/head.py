@@ -16,7 +16,7 @@ from kinetic_ray.backends.local.plan import NodePlan
 from kinetic_ray.errors import ConfigError
 
 _START_TIMEOUT = 120.0
-_TRIES = 2
+_TRIES = 4  # its raylet gives the agents 15 s to start, which a busy machine needs more than once
 _OBJECT_STORE_SHARE, _OBJECT_STORE_MOST = 0.2, 4 * 2**30
 
 
