@@ -130,7 +130,7 @@ def lease_rows(answer: Mapping[str, Any]) -> Table:
 
 def _held(lease: Mapping[str, Any]) -> str:
     held = ", ".join(lease.get("slices", ())) or f"{lease.get('cpus', 0):g} CPUs"
-    return f"{held} (idle)" if lease.get("idle_ok") else held
+    return f"{held} (kept warm for calls)" if lease.get("idle_ok") else held
 
 
 def queue_rows(answer: Mapping[str, Any]) -> Table:

@@ -130,7 +130,7 @@ def test_status_tells_who_holds_and_who_waits(supervisor: Supervisor) -> None:
     rows = [[cell for cell in map(str.strip, line.split("  ")) if cell] for line in text.splitlines()]
     assert ["tpu-v6e-8-0", "tpu-v6e-8", "starting", "1 of 1 up", "job-1"] in rows
     assert ["job-1", "train", "tpu-v6e-8-0"] in rows
-    assert ["call-7", "score", "1.5 CPUs (idle)"] in rows
+    assert ["call-7", "score", "1.5 CPUs (kept warm for calls)"] in rows
     assert ["job-2", "tune", "1 x tpu-v6e-8", "1 of 1 slices of tpu-v6e-8 are in use"] in rows
     document = json.loads(run("local", "status", "--json")[1])
     assert (document["leases"], document["queue"]) == (LEASES, QUEUE)

@@ -12,6 +12,7 @@ from kinetic_ray.config import SETTINGS
 from kinetic_ray.core.names import IndexEntry, JobKeys
 from kinetic_ray.core.state import Reason
 from kinetic_ray.options import LATER, OptionKwargs
+from kinetic_ray.testing import LocalCluster, fixtures
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -123,3 +124,24 @@ def test_reference_names_the_parameters_that_there_are() -> None:
 def test_reference_points_to_every_public_name() -> None:
     text = (DOCS / "reference.md").read_text()
     assert [name for name in kinetic.__all__ if not name.startswith("_") and name not in text] == []
+
+
+def _cells_of_testing(heading: str) -> set[str]:
+    section = (DOCS / "testing.md").read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return {name for cell in cells for name in re.findall(r"`(\w+)[^`]*`", cell)}
+
+
+def test_testing_page_names_every_member_and_fixture_and_no_other() -> None:
+    assert _cells_of_testing("What can befall a cluster") == _public(LocalCluster) | {"home"}
+    public = {name for name in vars(fixtures) if name.startswith("kinetic_")}
+    assert _cells_of_testing("In pytest") == public
+
+
+def test_testing_page_names_the_parameters_that_there_are() -> None:
+    text = (DOCS / "testing.md").read_text()
+    written = dict(re.findall(r"`(\w+)\(([^)`]+)\)`", text))
+    for name in ("preempt", "kill_host", "kill_rank", "kill_driver", "delay_host", "delay_rank", "start_slices"):
+        taken = inspect.signature(getattr(LocalCluster, name))
+        names = [each.split("=")[0].strip() for each in written[name].split(",")]
+        assert [each for each in names if each != "*"] == list(taken.parameters)[1:]

@@ -7,7 +7,7 @@ import contextlib
 import math
 import shutil
 import time
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from typing import Any
 from kinetic_ray.backends.local import env, pool, preempt, residents
 from kinetic_ray.backends.local.head import Head, HeadReport
 from kinetic_ray.backends.local.hub import Hub
-from kinetic_ray.backends.local.launch import Launched, Launcher, LaunchFailed
+from kinetic_ray.backends.local.launch import Launcher, LaunchFailed
 from kinetic_ray.backends.local.nursery import Nursery
 from kinetic_ray.backends.local.paths import Runtime
 from kinetic_ray.backends.local.plan import NodePlan
+from kinetic_ray.backends.local.simulated import Host, SimulatedSlice
 from kinetic_ray.core.accelerators import Accelerator
 from kinetic_ray.errors import SubmissionError
 
@@ -32,54 +33,6 @@ _REST_S = 10.0
 #: What a host with a child that has loaded jax may need.
 _HOST_MEMORY = 350 * 2**20
 _OBJECT_STORE = 128 * 2**20
-
-
-@dataclass(slots=True)
-class Host:
-    """One simulated host; `launched` and `node_id` as soon as it is up."""
-
-    worker_id: int
-    launched: Launched | None = None
-    node_id: str = ""
-    state: str = "starting"
-
-
-@dataclass(slots=True)
-class SimulatedSlice:
-    """One slice.
-
-    Attributes:
-        state: "starting", "up", "going" (preempted, with notice), "silent" (without), "stopping" or "lost".
-        ready: Done when it is up, or has failed to come up.
-        starter: The task that starts it.
-        handed_at: When somebody was last sent to it who may still be on the way.
-        rest: Seconds that its name rests after its end.
-        hurry: Set when there is nobody any more for whom a preempted slice should last out its grace.
-    """
-
-    name: str
-    accelerator: Accelerator
-    hosts: list[Host]
-    ready: asyncio.Future[None]
-    used_at: float
-    state: str = "starting"
-    starter: asyncio.Task[None] | None = None
-    handed_at: float = field(default_factory=time.monotonic)
-    rest: float = 0.0
-    hurry: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As `status` shows it."""
-        hosts = [
-            {
-                "worker_id": host.worker_id,
-                "node_id": host.node_id,
-                "pid": host.launched.pid if host.launched else None,
-                "state": host.state,
-            }
-            for host in self.hosts
-        ]
-        return {"name": self.name, "accelerator": self.accelerator.name, "state": self.state, "hosts": hosts}
 
 
 @dataclass(slots=True)
@@ -119,7 +72,7 @@ class Slices:
         up = [one for one in chosen if one.state == "up"]
         for one in up:
             one.used_at = one.handed_at = time.monotonic()
-        answer: dict[str, Any] = {"slices": [_offer(one) for one in up]}
+        answer: dict[str, Any] = {"slices": [one.offer() for one in up]}
         if wait or len(up) < len(chosen):
             answer["wait"] = wait or "a slice was lost while the others were starting"
             asyncio.get_running_loop().call_later(_HELD_S, self.hub.publish, "room")
@@ -155,7 +108,10 @@ class Slices:
             self._stop(one.name)
             return
         one.state = "silent" if asked.silent else "going"
-        one.hurry.clear()
+        if one.name in self._leased or time.monotonic() - one.handed_at < _HELD_S:
+            one.hurry.clear()
+        else:  # nobody needs the grace
+            one.hurry.set()
         self._spawn(self._silence(one, asked) if asked.silent else self._announce(one, asked))
 
     def stop_idle(self, seconds: float) -> None:
@@ -337,11 +293,6 @@ class Slices:
 async def _wait(event: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
-
-
-def _offer(one: SimulatedSlice) -> Mapping[str, Any]:
-    hosts = [{"worker_id": host.worker_id, "node_id": host.node_id} for host in one.hosts]
-    return {"name": one.name, "hosts": hosts}
 
 
 def _cause(exc: BaseException) -> str:
