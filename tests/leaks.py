@@ -15,7 +15,7 @@ class Leaks:
 
     def __init__(self, homes: Path) -> None:
         self._homes = str(homes)
-        self._shared_memory_before = _shared_memory()
+        self._shared_memory_before = shared_memory()
 
     def found(self) -> list[str]:
         """One line per thing left, [] when all is clean."""
@@ -38,17 +38,23 @@ class Leaks:
                     yield f"runtime folder {folder}"
 
     def _shared_memory(self) -> Iterator[str]:
-        new = _shared_memory() - self._shared_memory_before
-        if new:
-            held = set(_open_files("/dev/shm/"))
-            for name in sorted(new - held):
-                if (Path("/dev/shm") / name).exists():
-                    yield f"shared memory {name}"
+        for name in abandoned_shared_memory(self._shared_memory_before):
+            yield f"shared memory {name}"
 
 
-def _shared_memory() -> set[str]:
+def shared_memory() -> set[str]:
+    """The names of all shared memory of the machine."""
     folder = Path("/dev/shm")
     return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+
+
+def abandoned_shared_memory(before: set[str]) -> list[str]:
+    """What has come since `before` and no living process has open."""
+    new = shared_memory() - before
+    if not new:
+        return []
+    held = set(_open_files("/dev/shm/"))
+    return [name for name in sorted(new - held) if (Path("/dev/shm") / name).exists()]
 
 
 def _open_files(prefix: str) -> Iterator[str]:

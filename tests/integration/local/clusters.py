@@ -1,6 +1,5 @@
-"""What the tests of the embedded cluster share: asking it, looking at its processes, sockets and nodes."""
+"""What the tests of the embedded cluster share: asking it, looking at its processes and nodes."""
 
-import http.client
 import json
 import os
 import subprocess
@@ -48,22 +47,6 @@ def processes(runtime: Runtime) -> list[psutil.Process]:
     return found
 
 
-def listening(runtime: Runtime) -> list[tuple[str, str, int]]:
-    """(process, address, port) of every TCP or UDP port that the cluster's processes hold open to others."""
-    found = []
-    for process in processes(runtime):
-        try:
-            name, sockets = process.name(), process.net_connections("inet")
-        except psutil.NoSuchProcess:
-            continue
-        found += [(name, one.laddr.ip, one.laddr.port) for one in sockets if _is_open(one)]
-    return found
-
-
-def _is_open(one: Any) -> bool:
-    return one.status == psutil.CONN_LISTEN or (one.type.name == "SOCK_DGRAM" and not one.raddr)
-
-
 def api_of(home: Path) -> JobsApi:
     """The cluster's Jobs API, with the token that its file holds."""
     status = backend.status(home)
@@ -100,13 +83,3 @@ def ask_ray(home: Path, expression: str) -> Any:
     assert done.returncode == 0, done.stderr[-3000:]
     (answer,) = (line for line in done.stdout.splitlines() if line.startswith(_ANSWER))  # Ray talks there too
     return json.loads(answer.removeprefix(_ANSWER))
-
-
-def http_status(address: str, path: str, headers: dict[str, str], body: str | None = None) -> int:
-    """The answer to one HTTP request."""
-    connection = http.client.HTTPConnection(address, timeout=30)
-    try:
-        connection.request("POST" if body else "GET", path, body, headers)
-        return connection.getresponse().status
-    finally:
-        connection.close()

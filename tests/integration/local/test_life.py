@@ -13,22 +13,17 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from kinetic_ray import wire
 from kinetic_ray.backends.local import backend, client, guard
 from kinetic_ray.backends.local.paths import Runtime, runtime_of
 from kinetic_ray.errors import ConfigError
-from tests.integration.local import clusters
+from tests import leaks
+from tests.integration.local import clusters, probes
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-
-
-def _shared_memory() -> set[str]:
-    folder = Path("/dev/shm")
-    return {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
 
 
 def _is_free(port: int) -> bool:
@@ -45,31 +40,20 @@ def _assert_nothing_left(runtime: Runtime, pids: list[int], ports: list[int]) ->
 
 
 def test_start_a_job_stop_and_nothing_is_left(own_cluster: Path) -> None:
-    shared = _shared_memory()
+    shared = leaks.shared_memory()
     runtime = clusters.start(own_cluster)
     assert len(clusters.slices(runtime, "tpu-v6e-8")["slices"]) == 1
     assert clusters.run_job(own_cluster, "true") == "SUCCEEDED"
     assert clusters.run_job(own_cluster, "false", "raw-2") == "FAILED"
     pids = [process.pid for process in clusters.processes(runtime)]
-    ports = [port for _, _, port in clusters.listening(runtime)]
+    ports = [port.number for port in probes.ports(runtime)]
     assert len(pids) > 10
     assert len(ports) > 5
     assert backend.stop(own_cluster)
     _assert_nothing_left(runtime, pids, ports)
-    assert _shared_memory() <= shared | _shared_memory_of_others()
+    assert leaks.abandoned_shared_memory(shared) == []
     assert backend.status(own_cluster) is None
     assert not backend.stop(own_cluster)
-
-
-def _shared_memory_of_others() -> set[str]:
-    """What any living process has open there: other clusters may come and go beside this test."""
-    held: set[str] = set()
-    for process in psutil.process_iter():
-        try:
-            held |= {Path(mapped.path).name for mapped in process.memory_maps() if mapped.path.startswith("/dev/shm/")}
-        except psutil.Error:
-            continue
-    return held
 
 
 def test_a_supervisor_that_is_killed_leaves_nothing_and_the_next_one_starts(own_cluster: Path) -> None:
@@ -105,7 +89,7 @@ def test_stop_removes_what_a_killed_supervisor_has_left(own_cluster: Path) -> No
 def test_a_supervisor_that_hangs_is_named_and_can_be_forced_to_end(own_cluster: Path) -> None:
     runtime = clusters.start(own_cluster)
     pids = [process.pid for process in clusters.processes(runtime)]
-    ports = [port for _, _, port in clusters.listening(runtime)]
+    ports = [port.number for port in probes.ports(runtime)]
     (supervisor,) = (pid for pid in pids if pid == json.loads(runtime.info.read_text())["pid"])
     os.kill(supervisor, signal.SIGSTOP)
     try:
@@ -182,7 +166,7 @@ def test_two_homes_have_two_clusters(own_cluster: Path, second_home: Path, monke
     assert nodes[own_cluster] != nodes[second_home]
     assert clusters.run_job(own_cluster, "true") == "SUCCEEDED"
     assert clusters.run_job(second_home, "true") == "SUCCEEDED"
-    assert not {port for _, _, port in clusters.listening(first)} & {port for _, _, port in clusters.listening(second)}
+    assert not {port.number for port in probes.ports(first)} & {port.number for port in probes.ports(second)}
     backend.stop(second_home)
     assert clusters.run_job(own_cluster, "true", "raw-2") == "SUCCEEDED"
 

@@ -78,38 +78,6 @@ def test_a_runtime_env_works_on_a_host(standing: Path) -> None:
     assert clusters.ask_ray(standing, expression) == "hello"
 
 
-def test_everything_listens_on_loopback_only(standing: Path) -> None:
-    ports = clusters.listening(runtime_of(standing))
-    names = {name for name, _, _ in ports}
-    assert {"gcs_server", "raylet", "ray::DashboardAgent", "ray::RuntimeEnvAgent"} <= {n[:20] for n in names} | names
-    assert len(ports) >= 16  # GCS, dashboard, the head's agents and workers, two for each of five raylets
-    assert [port for port in ports if port[1].removeprefix("::ffff:") not in ("127.0.0.1", "::1")] == []
-
-
-@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer " + "0" * 64}])
-@pytest.mark.parametrize(
-    ("path", "body"), [("/api/jobs/", None), ("/api/jobs/", '{"entrypoint": "true"}'), ("/nodes", None)]
-)
-def test_http_without_the_token_is_refused(
-    standing: Path, headers: dict[str, str], path: str, body: str | None
-) -> None:
-    address = clusters.api_of(standing).address
-    assert clusters.http_status(address, path, headers, body) in (401, 403)
-
-
-def test_no_http_port_of_any_process_takes_a_job_without_the_token(standing: Path) -> None:
-    """The request by which unguarded Ray clusters are taken over, sent to every port of ours."""
-    before = clusters.api_of(standing)._ask("GET", "")
-    body = json.dumps({"entrypoint": "touch /tmp/taken-over"})
-    for _, _, port in clusters.listening(runtime_of(standing)):
-        for path in ("/api/jobs/", "/api/job_agent/jobs/"):
-            try:
-                assert clusters.http_status(f"127.0.0.1:{port}", path, {}, body) >= 400, (port, path)
-            except (OSError, clusters.http.client.HTTPException):
-                continue  # it speaks no HTTP
-    assert clusters.api_of(standing)._ask("GET", "") == before
-
-
 @pytest.mark.slow
 def test_a_ray_client_without_the_token_is_refused(standing: Path) -> None:
     environment = {name: v for name, v in (backend.environment(standing) or {}).items() if "TOKEN" not in name}
