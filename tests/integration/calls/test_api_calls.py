@@ -57,7 +57,7 @@ def of(program: str) -> pytest.MarkDecorator:
 def test_refs_arguments_values_and_errors_are_what_they_are_in_ray(cluster: Path, project: Folder) -> None:
     out = project.run()
     assert out.splitlines()[-1] == "fine", out
-    assert "(add rank=0 cpu) adding 1 2" in out
+    assert "(add rank=0 host 0) adding 1 2" in out
 
 
 @pytest.mark.slow

@@ -1,0 +1,93 @@
+"""The desk on a real cluster: calls, failures, leases, and processes that come and go."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kinetic_ray.testing.clusters import LocalCluster
+from tests.integration.calls.calling import SMALL
+from tests.integration.calls.conftest import Play, Scene
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one_rank",
+        "four_ranks",
+        "four_ranks_on_cpus",
+        "what_never_fits",
+        "lent",
+        "instances",
+        "edits",
+        pytest.param("jax_gang", marks=pytest.mark.slow),
+    ],
+)
+def test_calls(play: Play, name: str) -> None:
+    play(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two_slices_five_calls",
+        "arguments_are_waited_for_without_a_gang",
+        "capacity_timeout",
+        "cancelled",
+        "desk_killed",
+    ],
+)
+def test_calls_that_leave_marks(play: Play, name: str, tmp_path: Path) -> None:
+    play(name, tmp_path)
+
+
+def test_a_durable_job_gets_a_slice_from_calls_that_never_end(
+    cluster: LocalCluster, scene: Scene, tmp_path: Path
+) -> None:
+    import kinetic_ray
+
+    with scene("keep_calling", tmp_path) as calling:
+        wait_until(lambda: len(list(tmp_path.iterdir())) > 20, 90, "many calls")
+        job = kinetic_ray.run(accelerator=SMALL.accelerator, num_slices=2, runtime="plain")(_where).run_async()
+        assert job.result(timeout=120) == "tpu-v6e-4-0"
+        count = len(list(tmp_path.iterdir()))
+        wait_until(lambda: len(list(tmp_path.iterdir())) > count + 10, 90, "calls after the job")
+        (tmp_path / "enough").write_text("")
+        output, _ = calling.communicate(timeout=120)
+        assert calling.returncode == 0, output
+
+
+def test_a_process_that_is_killed_leaves_nothing(play: Play, scene: Scene, tmp_path: Path) -> None:
+    with scene("call_until_killed", tmp_path) as calling:
+        assert calling.stdout is not None
+        assert calling.stdout.readline() == "calling\n", calling.stdout.read()
+    pids = [int(file.read_text()) for file in tmp_path.iterdir()]
+    wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids), 30, "the end of its ranks")
+    play("nothing_is_left")
+
+
+@pytest.mark.parametrize("how", ["preempted", "killed"])
+def test_a_lost_slice_is_named_and_the_next_call_works(
+    cluster: LocalCluster, scene: Scene, tmp_path: Path, how: str
+) -> None:
+    with scene("lose_a_host", tmp_path) as calling:
+        assert calling.stdout is not None
+        assert calling.stdout.readline() == "running\n", calling.stdout.read()
+        if how == "preempted":
+            cluster.preempt("tpu-v6e-16-0", grace=0.0, return_after=0.5)
+        else:
+            cluster.kill_host("tpu-v6e-16-0.2")
+        reason, words = json.loads(calling.stdout.readline())
+        output, _ = calling.communicate(timeout=120)
+        assert calling.returncode == 0, output
+    assert (reason, "rank 2" in words) == (("Preempted", False) if how == "preempted" else ("NodeLost", True)), words
+
+
+def _where() -> Any:
+    import os
+
+    return os.environ["TPU_NAME"]
