@@ -103,6 +103,15 @@ def node_id() -> str:
     return str(ray.get_runtime_context().get_node_id()) if ray.is_initialized() else ""
 
 
+def ray_address() -> str:
+    """Where this process's Ray cluster is; "" outside of Ray."""
+    if not node_id():
+        return ""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
 def chips() -> int:
     """Chips that Ray assigned to the node; 0 where there are none."""
     if not node_id():

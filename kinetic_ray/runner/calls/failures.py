@@ -108,7 +108,7 @@ class CallFailure(Exception):
         error: BaseException = ActorDiedError()
         text = f"{ActorDiedError.BASE_ERROR_MSG}\n{self.words()}"
         error.__dict__["error_msg"] = text  # what its own str() gives
-        error.args = (text,)
+        error.args = ()  # with which it can be pickled again
         return error
 
     def _headline(self) -> str:

@@ -7,10 +7,14 @@ value goes to the agent instead, which puts it anew.
 
 from __future__ import annotations
 
+import logging
+import os
 import pickle
-import sys
+import signal
+import threading
 from typing import Any
 
+from kinetic_ray.errors import ConfigError
 from kinetic_ray.runner.calls.packing import Live, Packed, pack_value, unpack
 from kinetic_ray.runner.calls.words import Wire
 
@@ -91,20 +95,30 @@ def _is_own(ref: Any) -> bool:
 
 def open_rays(shape: bytes, in_band: bytes, *buffers: Any) -> Any:
     """Rebuilds a value from the form in which Ray keeps it: what of it is no plain data is pickled, as a list."""
-    objects = pickle.loads(in_band, buffers=buffers)
-    import ray
+    import msgpack  # as Ray does; Ray itself need not be imported for this, which takes a second
 
-    return ray._raylet.MessagePackSerializer.loads(shape, objects.__getitem__)  # noqa: SLF001
+    objects = pickle.loads(in_band, buffers=buffers)
+
+    def find(_code: int, place: bytes) -> Any:
+        return objects[msgpack.loads(place)]
+
+    return msgpack.loads(shape, ext_hook=find, raw=False, strict_map_key=False)
 
 
 def join() -> None:
-    """Has this process join the cluster that its variables name; does nothing where it has."""
+    """Has this process join the cluster that its variables name; does nothing where it has.
+
+    Raises:
+        ConfigError: They name none.
+    """
     import ray
 
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, configure_logging=False)
-
-
-def is_joined() -> bool:
-    """Whether this process has joined a cluster."""
-    return "ray" in sys.modules and bool(sys.modules["ray"].is_initialized())
+    if ray.is_initialized():
+        return
+    address = os.environ.get("KINETIC_RAY_ADDRESS") or os.environ.get("RAY_ADDRESS")
+    if not address:
+        raise ConfigError("a ref was passed to a process that belongs to no Ray cluster: RAY_ADDRESS isn't set there")
+    kept = signal.getsignal(signal.SIGTERM)
+    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, kept)  # Ray sets its own

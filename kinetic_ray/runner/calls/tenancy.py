@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.heads import Head
 from kinetic_ray.runner.calls.warm import WarmChild
 from kinetic_ray.runner.calls.wish import Wish
-from kinetic_ray.runner.hosting import ZygoteKeeper, fresh_folder, node_id
+from kinetic_ray.runner.hosting import ZygoteKeeper, fresh_folder, node_id, ray_address
 from kinetic_ray.runner.task import HostPlan, RankTask
 
 #: Seconds for the exit handlers of a child that is idle, and for its gang's barrier.
@@ -69,6 +70,12 @@ class Seat:
 
 def _shape(task: RankTask) -> RankTask:
     return replace(task, job_id="", env={}, attempt=0, coordinator="", work_dir="")
+
+
+def _way_to_ray() -> dict[str, str]:
+    """What lets a child join the cluster, where the host's own environment doesn't say it."""
+    address = "" if "RAY_ADDRESS" in os.environ else ray_address()
+    return {"RAY_ADDRESS": address} if address else {}
 
 
 class Tenancy:
@@ -199,7 +206,7 @@ class Tenancy:
             raise UsageError(f"the project's archive {digest[:12]} is not on this host")
         zygote = self._zygotes.zygote_for(seat.plan)
         folder = fresh_folder(zygote, f"call-{next(self._numbers)}")
-        env = {"KINETIC_NODE_ID": node_id(), **seat.task.env}
+        env = {"KINETIC_NODE_ID": node_id(), **_way_to_ray(), **seat.task.env}
         task = replace(seat.task, work_dir=str(folder), env=env)
         facts = {"python": seat.wish.python, "main": seat.wish.main}
         return WarmChild(zygote, task, (facts, archive), self._take)
