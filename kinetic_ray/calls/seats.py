@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from kinetic_ray.calls.requests import Request
@@ -81,6 +82,7 @@ class Line:
         self._lending: Any = None
         self._refused = False
         self._last: Any = None
+        self._sent = 0
 
     def send(self, request: Request, packed: Any) -> Any:
         """Sends a call; gives the ref of its value at once."""
@@ -91,7 +93,7 @@ class Line:
                 return self._last
             by_desk = self._desk.call.options(name=request.order.name)
             carried = [self._ray.put(packed)] if packed.nbytes > _LARGE else packed
-            ref = by_desk.remote(request.data, request.code, carried)
+            ref = by_desk.remote(request.data, self._placed(request), carried)
             if self._in_order:
                 self._last = ref
             if request.is_lendable and self._seat is None and self._lending is None and not self._refused:
@@ -110,6 +112,13 @@ class Line:
             if self._last is not None and self._is_done(self._last):
                 self._last = None
             return self._last is None
+
+    def _placed(self, request: Request) -> Sequence[Any]:
+        """The code; of a method's call also its place, since Ray may deliver calls in another order."""
+        if request.order.kind != "method":
+            return request.code
+        self._sent += 1
+        return [*request.code, self._sent - 1]
 
     def _free_seat(self) -> Seat | None:
         if self._lending is not None and self._is_done(self._lending):

@@ -61,7 +61,8 @@ class Desk:
         Args:
             order: An :class:`Order`'s bytes.
             code: Refs of the packed function and of the project's archive (or None), in a list, so that Ray leaves
-                them as they are; an empty list where the desk has had them before.
+                them as they are; an empty list where the desk has had them before. Behind them, of a method's call,
+                its place among those of its process.
             packed: The arguments; a list with a ref of them where they are large.
 
         Raises:
@@ -73,7 +74,8 @@ class Desk:
         self._number += 1
         arguments = packed if isinstance(packed, Packed) else packed[0]
         done: asyncio.Future[Value] = asyncio.get_running_loop().create_future()
-        errand = Errand(self._number, told, order, self._memory.complete(told, code), arguments, done)
+        place = code[2] if len(code) > 2 else -1
+        errand = Errand(self._number, told, order, self._memory.complete(told, code), arguments, done, place=place)
         self._errands[errand.number] = errand
         try:
             if told.kind != "function":

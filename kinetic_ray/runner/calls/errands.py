@@ -49,6 +49,7 @@ class Errand:
         done: Gets the value.
         gang: Who serves it, "" while it waits.
         tries: How often it was begun.
+        place: Of a method's call, among those of its process; less than 0 where that doesn't matter.
     """
 
     number: int
@@ -59,6 +60,7 @@ class Errand:
     done: asyncio.Future[Value]
     gang: str = ""
     tries: int = 0
+    place: int = -1
 
     @property
     def need(self) -> Need:

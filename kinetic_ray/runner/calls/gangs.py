@@ -206,7 +206,7 @@ class Gang:
             CallFailure: It has no value.
         """
         key, self.stem = keys_of(errand.told)
-        if key != self.key:
+        if key != self.key and errand.order.kind == "function":  # an instance stays where it is
             self.key, self._seat = key, None
         self.order, self.client, self.has_served = errand.order, errand.order.client, True
         try:

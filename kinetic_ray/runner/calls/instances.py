@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,7 @@ from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.gangs import Gang, NotBegun, new_gang_id
 from kinetic_ray.runner.calls.roster import Phase
 from kinetic_ray.runner.calls.seating import ticket_of
+from kinetic_ray.runner.calls.sequence import PATIENCE, Sequence
 from kinetic_ray.runner.inbox import HostLost
 
 Ready = Callable[[Errand], Awaitable[None]]
@@ -34,6 +36,7 @@ class Instance:
         client: The process that made it, with which it ends.
         gang: Its gang.
         turn: Held by the call that is its.
+        sequence: Puts calls back into the order in which they were made.
         making: Makes it.
         death: Why it is gone.
     """
@@ -42,6 +45,7 @@ class Instance:
     client: str
     gang: Gang
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    sequence: Sequence = field(default_factory=Sequence)
     making: asyncio.Task[Value] | None = None
     death: CallFailure | None = None
 
@@ -58,6 +62,7 @@ class Instances:
         self._alive: dict[str, Instance] = {}
         self._deaths: dict[str, CallFailure] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._awaited: dict[str, asyncio.Event] = {}
 
     @property
     def is_busy(self) -> bool:
@@ -86,9 +91,10 @@ class Instances:
         """
         if errand.order.kind == "create":
             return await self._create(errand, ready)
-        instance = self._find(errand.order.actor)
+        instance = self._find(errand.order.actor) or await self._on_its_way(errand.order.actor)
         if instance is None:
             raise self._death_of(errand.order.actor)
+        await instance.sequence.enter(errand.order.client, errand.place)
         return await self._call(instance, errand, ready)
 
     def kill(self, actor: str, message: str = "it was killed by kinetic.kill()") -> None:
@@ -134,11 +140,22 @@ class Instances:
 
     # Making.
 
+    async def _on_its_way(self, actor: str) -> Instance | None:
+        """An instance whose making Ray may deliver after a call of it."""
+        if actor not in self._deaths:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._awaited.setdefault(actor, asyncio.Event()).wait(), PATIENCE)
+            self._awaited.pop(actor, None)
+        return self._find(actor)
+
     async def _create(self, errand: Errand, ready: Ready) -> Value:
         new_id = new_gang_id()
         gang = Gang(new_id, errand, self._agents, simulated=self._simulated)
         instance = self._alive[errand.order.actor] = Instance(errand.order.actor, errand.order.client, gang)
         instance.making = self._spawn(self._make(instance, errand, ready))
+        if (awaited := self._awaited.get(errand.order.actor)) is not None:
+            # Once the making has its turn, which is before those that wait for it.
+            asyncio.get_running_loop().call_soon(awaited.set)
         try:
             return await asyncio.shield(instance.making)
         except CallFailure:
