@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kinetic_ray.errors import ConfigError
 from kinetic_ray.runner.broker import SliceBroker
 from kinetic_ray.runner.scaling import Offer
 from tests.unit.brokers import PATIENCE, V6E, FixedPool, cpu, names, run, tpu, until
@@ -292,6 +293,37 @@ def test_nobody_yields_for_what_is_free() -> None:
         asked.cancel()
 
     run(FixedPool(2), scenario)
+
+
+class Reluctant(FixedPool):
+    """Answers the first question; then it takes its time, or fails."""
+
+    def __init__(self, error: Exception | None) -> None:
+        super().__init__(2)
+        self._error = error
+        self.go_on = threading.Event()
+
+    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
+        answer = super().slices(kind, count, exclude)
+        if len(self.asked) > 1:
+            if self._error is not None:
+                raise self._error
+            self.go_on.wait(PATIENCE)
+        return answer
+
+
+@pytest.mark.parametrize("error", [None, ConfigError("out of processes")], ids=["starting hosts", "failing"])
+def test_an_idle_lease_is_wanted_while_other_hosts_start_or_fail_to(error: Exception | None) -> None:
+    pool = Reluctant(error)
+
+    async def scenario(broker: SliceBroker) -> None:
+        await broker.acquire(tpu("call-g", yields=True))
+        asked = asyncio.create_task(broker.wanted(PATIENCE))
+        await broker.acquire(tpu("job-a"), "", 0.3)
+        assert await asked == ["call-g"]
+        pool.go_on.set()
+
+    run(pool, scenario)
 
 
 def test_cpus_are_yielded_too() -> None:
