@@ -91,6 +91,9 @@ ALL_CPUS = [Lease(cpu("a", hosts=2, memory=4))]
         pytest.param(
             [nested(tpu("n", 2), "a"), tpu("w")], A_HOLDS_ONE, pool(2), [], id="others wait while a nested one does"
         ),
+        pytest.param(
+            [urgent(tpu("w")), nested(tpu("n", 2), "a")], A_HOLDS_ONE, pool(2), [], id="also those that came earlier"
+        ),
     ],
 )
 def test_nested_tickets(queue: list[Ticket], leases: list[Lease], there: Pool, granted: list[str]) -> None:
