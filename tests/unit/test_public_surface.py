@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import inspect
+import json
 import pydoc
 import re
 import subprocess
@@ -105,3 +106,18 @@ def test_signatures_survive_decoration_for_type_checkers() -> None:
     command = [sys.executable, "-m", "mypy", "--strict", str(checked)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=checked.parents[2])
     assert done.returncode == 0, done.stdout
+
+
+def test_pyright_sees_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("pyright", reason="pip install 'kinetic-ray[dev]'")
+    checked = Path(__file__).with_name("typed_calls.py")
+    settings = {
+        "include": [str(checked)],
+        "pythonVersion": f"{sys.version_info.major}.{sys.version_info.minor}",
+        "extraPaths": [str(checked.parents[2])],
+        "reportUnnecessaryTypeIgnoreComment": "error",
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--project", str(tmp_path), "--pythonpath", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
