@@ -29,8 +29,8 @@ Rest = ParamSpec("Rest")
 _NESTED = (
     "{name} can't start a job inside of a job in this version of kinetic_ray: every rank would start one, and might "
     "wait for the very slice that this job holds. Call it plainly, {name}.local(...), or {name}(...) where it is a run "
-    "function: it then runs here, as a part of this job; or {name}.remote(...), which runs elsewhere without a record. A "
-    'script that submits jobs does so under if __name__ == "__main__" and is started without --accelerator'
+    "function: it then runs here, as a part of this job; or {name}.remote(...), which runs elsewhere and has no record. "
+    'A script that submits jobs does so under if __name__ == "__main__" and is started without --accelerator'
 )
 
 
