@@ -16,8 +16,9 @@ _JAX_TEXT = re.compile(
     r"|coordinator|heartbeat|barrier|another task|preempted|UNAVAILABLE|ABORTED",
     re.IGNORECASE,
 )
-#: Others (torch's gloo, say) raise plain classes, in which only the transport's very words count.
-_PLAIN_ERRORS = frozenset({"RuntimeError", "DistBackendError"})
+#: Others (torch's gloo, and JAX itself in the middle of a call) raise plain classes, in which only the transport's very
+#: words count.
+_PLAIN_ERRORS = frozenset({"RuntimeError", "DistBackendError", "ValueError"})
 _PLAIN_TEXT = re.compile(r"\bconnection (closed|reset) by peer \[|\btimed out waiting \d+ms", re.IGNORECASE)
 #: The client of JAX's coordination service ends the process with these words when another task has died.
 _LAST_WORDS = re.compile(r"JAX distributed service detected fatal errors|leader process.* died", re.IGNORECASE)

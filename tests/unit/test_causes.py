@@ -22,6 +22,11 @@ GLOO_CLOSED = "FAILED_PRECONDITION: Gloo all-reduce failed: [external/gloo/pair.
         ("JaxRuntimeError", "ABORTED: the coordination service has stopped", True),
         ("RuntimeError", "[gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:5511", True),
         ("RuntimeError", "[gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv", True),
+        (
+            "ValueError",
+            "UNKNOWN: Gloo all-reduce failed: [pair.cc:547] Connection closed by peer [::1]:9605",
+            True,
+        ),
         ("JaxRuntimeError", "INVALID_ARGUMENT: shapes differ", False),
         ("JaxRuntimeError", "RESOURCE_EXHAUSTED: out of memory", False),
         ("RuntimeError", "the loss is nan", False),
