@@ -107,7 +107,8 @@ class RemoteCallHost:
         with self._counting:
             self._running += 1
         try:
-            return self._host.call(head, packed)
+            value: Packed = self._host.call(head, packed)
+            return value
         finally:
             with self._counting:
                 self._running -= 1
@@ -247,6 +248,7 @@ class Agents:
             why = "it was stopped"
         except RayError as exc:
             why = str(exc).strip().splitlines()[0]
+            agent.kill()  # one that only could not be reached must not go on either
         agent.dead = why
         self._all.pop(agent.place, None)
         self._on_death(agent, why)

@@ -17,7 +17,9 @@ from kinetic_ray.runner.calls.wish import Order, Wish
 
 #: How often an errand is begun anew whose gang was lost before any rank had its call.
 TRIES = 3
-_REMEMBERED = 512
+_REMEMBERED = 16
+#: Seconds that a nested call may wait for a slice if nothing is said: what it waits for may wait for its caller's.
+_NESTED = 600.0
 _LOOK = 0.05
 
 Value = Packed | PackedList
@@ -61,6 +63,13 @@ class Errand:
     gang: str = ""
     tries: int = 0
     place: int = -1
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds that it may wait for a gang; None = as long as it takes."""
+        if self.order.capacity_timeout is not None:
+            return self.order.capacity_timeout
+        return _NESTED if self.order.ancestors and self.order.wish.num_slices else None
 
     @property
     def need(self) -> Need:

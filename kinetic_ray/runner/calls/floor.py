@@ -67,7 +67,7 @@ class Floor:
         if errand.done.done():
             return
         self._waiting[errand.number] = errand
-        if (patience := errand.order.capacity_timeout) is not None:
+        if (patience := errand.patience) is not None:
             asyncio.get_running_loop().call_later(patience, self._out_of_patience, errand, patience)
         self.turn()
 
@@ -101,6 +101,12 @@ class Floor:
             if gang.lose_host(lost):
                 self._lost(gang)
 
+    def expect_loss(self, node_id: str) -> None:
+        """A host is about to be taken away: what runs there may use its time of grace, nothing new begins."""
+        for gang in list(self.gangs.values()):
+            if gang.expect_loss(node_id):
+                self._lost(gang)
+
     def lose_agent(self, agent: Agent, why: str) -> None:
         for gang in list(self.gangs.values()):
             if gang.lose_agent(agent, why):
@@ -119,9 +125,9 @@ class Floor:
         self.turn()
 
     def _lost(self, gang: Gang) -> None:
-        if gang.phase in (Phase.IDLE, Phase.LENT):
-            if gang.phase is Phase.LENT:
-                self._on_recall(gang.client, gang.gang_id)
+        if gang.phase is Phase.LENT:  # a call may run there, with its time of grace
+            self._lending.recall(gang)
+        elif gang.phase is Phase.IDLE:
             self._do_release(gang)
         elif gang.phase is Phase.RESTING:
             self._do_end(gang)
@@ -219,6 +225,9 @@ class Floor:
                 del self._waiting[first.number]
                 self._try_again(first, exc.failure)
             self._do_release(gang)
+        except Exception as exc:
+            self._refuse(gang, f"the desk could not ask for it: {type(exc).__name__}: {exc}")
+            raise
         else:
             gang.enter(Phase.IDLE)
         finally:
@@ -250,9 +259,11 @@ class Floor:
 
     async def _release(self, gang: Gang) -> None:
         rests = gang.can_rest
-        await gang.vacate(rests=rests)
-        await self._asks.release(gang.gang_id, gang.epoch)
-        gang.lease = None
+        try:
+            await gang.vacate(rests=rests)
+        finally:
+            await self._asks.release(gang.gang_id, gang.epoch)
+            gang.lease = None
         if rests and not gang.is_broken:
             gang.enter(Phase.RESTING)
         else:

@@ -234,6 +234,12 @@ class Gang:
             self._round.lose_host(lost)
         return True
 
+    def expect_loss(self, node_id: str) -> bool:
+        """A host is about to be taken away; whether it is one of its."""
+        mine = bool(self._mine) and any(host.node_id == node_id for host in self.hosts)
+        self.is_broken = self.is_broken or mine
+        return mine
+
     def lose_agent(self, agent: Agent, why: str) -> bool:
         """An agent is gone; whether it was one of its."""
         if agent not in self._mine:

@@ -187,7 +187,7 @@ class Instances:
         gang = instance.gang
         gang.epoch += 1
         ticket = ticket_of(errand.order, gang.gang_id, gang.epoch)
-        patience = errand.order.capacity_timeout
+        patience = errand.patience
         try:
             async with asyncio.timeout(patience):
                 lease = await self._asks.acquire(ticket, partial(setattr, gang, "reason"))
@@ -262,8 +262,10 @@ class Instances:
         await self._give_up_place(instance.gang)
 
     async def _give_up_place(self, gang: Gang) -> None:
-        await gang.vacate(rests=False)
-        await self._asks.release(gang.gang_id, gang.epoch)
+        try:
+            await gang.vacate(rests=False)
+        finally:
+            await self._asks.release(gang.gang_id, gang.epoch)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(coroutine)
