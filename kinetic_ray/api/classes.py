@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, cast
 
-from kinetic_ray.api.judging import check_arguments, name_of, signature_of
+from kinetic_ray.api.judging import Takes, check_arguments, name_of, takes_of
 from kinetic_ray.frames import own_frames_hidden, raise_told
 from kinetic_ray.options import OptionKwargs, check_options, copy_given
 
@@ -45,7 +44,7 @@ class RemoteClass(Generic[T]):
         self._given = copy_given(given)
         self._options = check_options(self._given)
         self._name = name_of(kind)
-        self._signature: inspect.Signature | None = None
+        self._takes = Takes()
         self._caller: Caller | None = None
 
     def __repr__(self) -> str:
@@ -84,9 +83,9 @@ class RemoteClass(Generic[T]):
         from kinetic_ray.calls.caller import Caller
 
         if self._caller is None:
-            self._signature = signature_of(self.__wrapped__)
+            self._takes = takes_of(self.__wrapped__)
             self._caller = Caller(self.__wrapped__, self._options, self._name)
-        check_arguments(self._name, self._signature, args, kwargs)
+        check_arguments(self._name, self._takes, args, kwargs)
         return create(self._caller, self.__wrapped__, args, kwargs)
 
     def local(self, *args: Any, **kwargs: Any) -> T:

@@ -8,14 +8,12 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from kinetic_ray import config
-from kinetic_ray.api.judging import check_arguments, inside_a_job, name_of, signature_of
+from kinetic_ray.api.judging import Takes, check_arguments, inside_a_job, name_of, takes_of
 from kinetic_ray.errors import UsageError
 from kinetic_ray.frames import own_frames_hidden, raise_told
 from kinetic_ray.options import OptionKwargs, check_options, copy_given
 
 if TYPE_CHECKING:
-    import inspect
-
     from ray.includes.object_ref import ObjectRef
 
     from kinetic_ray.calls.caller import Caller
@@ -29,7 +27,7 @@ Rest = ParamSpec("Rest")
 _NESTED = (
     "{name} can't start a job inside of a job in this version of kinetic_ray: every rank would start one, and might "
     "wait for the very slice that this job holds. Call it plainly, {name}.local(...), or {name}(...) where it is a run "
-    "function: it then runs here, as a part of this job; or {name}.remote(...), which runs elsewhere and has no record. "
+    "function: it then runs here, as a part of this job; or {name}.remote(...), which runs elsewhere, unrecorded. "
     'A script that submits jobs does so under if __name__ == "__main__" and is started without --accelerator'
 )
 
@@ -59,8 +57,7 @@ class RemoteFunction(Generic[P, R]):
         self._given = copy_given(given)
         self._options = check_options(self._given)
         self._name = name_of(function)
-        self._signature: inspect.Signature | None = None
-        self._has_signature = False
+        self._takes: Takes | None = None
         self._caller: Caller | None = None
         self.calls_run = calls_run
 
@@ -120,9 +117,9 @@ class RemoteFunction(Generic[P, R]):
         return submit(Call(self.__wrapped__, args, kwargs, self._name), self._options)
 
     def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._has_signature:
-            self._signature, self._has_signature = signature_of(self.__wrapped__), True
-        check_arguments(self._name, self._signature, args, kwargs)
+        if self._takes is None:
+            self._takes = takes_of(self.__wrapped__)
+        check_arguments(self._name, self._takes, args, kwargs)
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the plain function in this process, for unit tests."""

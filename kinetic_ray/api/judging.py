@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import dataclass
 from typing import Any
 
 from kinetic_ray import config
@@ -22,25 +23,43 @@ def inside_a_job() -> bool:
     return session.CURRENT.context is not None or config.inside_a_job()
 
 
-def signature_of(function: Any) -> inspect.Signature | None:
-    """What a function takes; None where that can't be told.
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """What a function takes.
+
+    Attributes:
+        signature: None where it can't be told.
+        fewest: So many arguments by place alone always fit,
+        most: up to so many; -1 where only the signature can tell.
+    """
+
+    signature: inspect.Signature | None = None
+    fewest: int = 0
+    most: int = -1
+
+
+def takes_of(function: Any) -> Takes:
+    """What a function takes.
 
     The outermost layer is what is called: a wrapper may well hand over other arguments than it takes.
     """
     try:
-        return inspect.signature(function, follow_wrapped=False)
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
-        return None
+        return Takes()
+    parameters = signature.parameters.values()
+    by_place = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    needs_names = any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in parameters)
+    fewest = sum(one.default is one.empty for one in by_place)
+    return Takes(signature, fewest, -1 if needs_names else len(by_place))
 
 
-def check_arguments(
-    name: str, signature: inspect.Signature | None, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
+def check_arguments(name: str, takes: Takes, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Refuses arguments that the call could only fail with, as Python would; what can't be told is let through."""
-    if signature is None:
+    if takes.signature is None or (not kwargs and takes.fewest <= len(args) <= takes.most):
         return
     try:
-        signature.bind(*args, **kwargs)
+        takes.signature.bind(*args, **kwargs)
     except TypeError as exc:
         told = TypeError(f"{name}(): {exc}")
     else:

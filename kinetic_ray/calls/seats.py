@@ -9,10 +9,14 @@ from typing import Any, Protocol
 from kinetic_ray.calls.requests import Request
 from kinetic_ray.runner.calls.heads import call_head
 
-#: Ray's word for an actor that can be called, as a handle's local state.
-ALIVE = 2
+#: Ray's words for an actor that can't be called, as a handle's local state: restarting, dead. A handle that has just
+#: arrived knows nothing of its actor yet, and says that it is being made.
+GONE = (3, 4)
 #: Bytes of arguments from which the desk gets a ref of them: it would copy them otherwise, to hand them on.
 _LARGE = 100 << 10
+#: Seconds that a call waits for a seat that is on its way while nothing else is: a loop of calls would be ahead of it
+#: each time, and take back what the call before was about to be lent.
+_ARRIVES = 0.05
 #: Heads and digests that a seat remembers: every edit of the code makes another one.
 _REMEMBERED = 64
 
@@ -37,8 +41,7 @@ class Seat:
 
     def is_there(self) -> bool:
         """Whether its agent lives, as far as Ray knows at this moment."""
-        state = self._agent._get_local_state()  # noqa: SLF001 - the only way to ask that without a call
-        return state is None or state == ALIVE
+        return self._agent._get_local_state() not in GONE  # noqa: SLF001 - the only way to ask that without a call
 
     def send(self, request: Request, packed: Any) -> Any:
         """Calls the agent. The function goes before its first call; the agent has the call wait for it."""
@@ -80,6 +83,8 @@ class Line:
         self._lock = threading.Lock()
         self._seat: Seat | None = None
         self._lending: Any = None
+        self._awaited: Any = None
+        self._by_desk: Any = None
         self._refused = False
         self._last: Any = None
         self._sent = 0
@@ -94,6 +99,7 @@ class Line:
             by_desk = self._desk.call.options(name=request.order.name)
             carried = [self._ray.put(packed)] if packed.nbytes > _LARGE else packed
             ref = by_desk.remote(request.data, self._placed(request), carried)
+            self._by_desk = ref
             if self._in_order:
                 self._last = ref
             if request.is_lendable and self._seat is None and self._lending is None and not self._refused:
@@ -111,6 +117,8 @@ class Line:
         with self._lock:
             if self._last is not None and self._is_done(self._last):
                 self._last = None
+            if self._by_desk is not None and self._is_done(self._by_desk):
+                self._by_desk = None
             return self._last is None
 
     def _placed(self, request: Request) -> Sequence[Any]:
@@ -121,7 +129,7 @@ class Line:
         return [*request.code, self._sent - 1]
 
     def _free_seat(self) -> Seat | None:
-        if self._lending is not None and self._is_done(self._lending):
+        if self._lending is not None and self._has_come():
             self._sit_down()
         if self._seat is not None and not self._seat.is_there():
             self._seat = None
@@ -129,8 +137,15 @@ class Line:
             return None
         return self._seat
 
+    def _has_come(self) -> bool:
+        """Whether the desk has answered about a seat; each answer is waited for once at most."""
+        if self._lending is self._awaited or (self._by_desk is not None and not self._is_done(self._by_desk)):
+            return self._is_done(self._lending)
+        self._awaited = self._lending
+        return bool(self._ray.wait([self._lending], timeout=_ARRIVES)[0])
+
     def _sit_down(self) -> None:
-        lending, self._lending = self._lending, None
+        lending, self._lending, self._awaited = self._lending, None, None
         try:
             lent = self._ray.get(lending)
         except Exception:  # noqa: BLE001 - the desk is gone or can't: its own calls will tell

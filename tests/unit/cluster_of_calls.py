@@ -31,6 +31,7 @@ class Ray:
 
     def __init__(self) -> None:
         self.stored: list[Any] = []
+        self.waits: list[float] = []
 
     def put(self, value: Any) -> Ref:
         self.stored.append(value)
@@ -40,6 +41,7 @@ class Ray:
         return ref.done.result(timeout)
 
     def wait(self, refs: Sequence[Ref], *, num_returns: int = 1, timeout: float | None = None) -> Any:
+        self.waits.append(timeout or 0)
         ready = [ref for ref in refs if ref.done.done()]
         return ready[:num_returns], [ref for ref in refs if ref not in ready[:num_returns]]
 

@@ -101,6 +101,30 @@ def test_without_its_seat_a_process_goes_back_to_the_desk_and_asks_anew(way: Way
     assert way.send() == "agent"
 
 
+@pytest.mark.parametrize("state", [None, 0, 1, 2])
+def test_a_handle_that_knows_nothing_of_its_agent_yet_will_do(way: Way, state: int | None) -> None:
+    way.agent.state = state
+    way.send()
+    way.lend()
+    assert way.send() == "agent"
+
+
+def test_a_seat_that_is_on_its_way_is_waited_for_once_and_only_while_nothing_else_is(way: Way) -> None:
+    waits = way.ray.waits
+    way.send()
+    way.send()  # the first is still running
+    assert not any(waits)
+    way.finish(way.desk.refs)
+    way.send()
+    assert sum(wait > 0 for wait in waits) == 1
+    way.finish(way.desk.refs)
+    way.send()
+    assert sum(wait > 0 for wait in waits) == 1
+    way.finish(way.desk.refs)
+    way.lend()
+    assert way.send() == "agent"
+
+
 def test_a_recall_of_another_gang_changes_nothing(way: Way) -> None:
     way.send()
     way.lend()
