@@ -21,7 +21,7 @@ from kinetic_ray.runner.hosting import ZygoteKeeper, fresh_folder, node_id, ray_
 from kinetic_ray.runner.task import HostPlan, RankTask
 
 #: Seconds for the exit handlers of a child that is idle, and for its gang's barrier.
-_LEAVE = 5.0
+_LEAVE = 3.0
 #: Likewise where a new child waits for the place.
 _MAKE_ROOM = 2.0
 #: Archives that a host remembers.
