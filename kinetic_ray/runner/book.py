@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -52,7 +53,7 @@ class AttemptBook:
         self._running = set(self._hosts)
         self._stopped: set[int] = set()
         self._phases: dict[int, str] = {}
-        self._going: set[int] = set()
+        self._going: list[int] = []
         self._patient = False
 
     @property
@@ -62,9 +63,8 @@ class AttemptBook:
 
     @property
     def is_over(self) -> bool:
-        """Whether all succeeded, or one failed. Ranks whose hosts are about to go are let use their time of grace."""
-        in_grace = self._patient and self._running & self._going
-        return not self._running or (bool(self.failures) and not in_grace)
+        """Whether all succeeded, or one failed. Where a host is about to go, all may use the time of grace."""
+        return not self._running or (bool(self.failures) and not self._patient)
 
     @property
     def is_clear(self) -> bool:
@@ -93,10 +93,13 @@ class AttemptBook:
         return next((rank for rank, host in self._hosts.items() if host.node_id == node_id), None)
 
     def expect_loss(self, rank: int, grace: float) -> list[Note]:
-        """A rank's host is about to be taken away: whatever the rank fails of from now on, that is the reason."""
+        """A rank's host is about to be taken away: whatever any rank fails of from now on, that is the reason.
+
+        Any rank: those that agree on a step to save at leave together, and a rank that leaves breaks its peers.
+        """
         slice_name = self._hosts[rank].slice_name
         is_news = all(self._hosts[known].slice_name != slice_name for known in self._going)
-        self._going.add(rank)
+        self._going.append(rank)
         self._patient = True
         text = f"{self._hosts[rank].where} is being preempted: its slice goes in {grace:g} s"
         return [(EventKind.WARNED, {"message": text})] if is_news else []
@@ -146,11 +149,14 @@ class AttemptBook:
             self._stopped.add(rank)
             fields = {"rank": rank, "ok": False, "reason": str(Reason.CANCELLED), "message": "stopped with the others"}
             return [(EventKind.RANK_ENDED, fields)]
+        if rank in self._going and outcome.exit_code == -signal.SIGTERM:
+            self._patient = False  # the notice itself has ended it: nobody there makes use of the grace
         return self._fail(failure_of(outcome, self._hosts[rank].where, len(self._hosts)))
 
     def _fail(self, failure: Failure) -> list[Note]:
-        if failure.rank in self._going and failure.reason not in (Reason.PREEMPTED, Reason.NODE_LOST):
-            text = f"its host was being preempted; {failure.message}"
+        if self._going and failure.reason not in (Reason.PREEMPTED, Reason.NODE_LOST):
+            going = "its host" if failure.rank in self._going else self._hosts[self._going[0]].where
+            text = f"{going} was being preempted; {failure.message}"
             failure = replace(failure, reason=Reason.PREEMPTED, message=text, unsure=False)
         self._running.discard(failure.rank)
         self.failures.append(failure)

@@ -123,14 +123,27 @@ def test_what_happens_on_a_host_that_is_going_is_its_preemption(book: AttemptBoo
         EventKind.WARNED,
         "host 2 of tpu-v6e-16-0 is being preempted: its slice goes in 25 s",
     )
+    book.hear(2, raised(2, "SystemExit: 143"), 0.0)
     book.hear(0, peer_lost(0), 0.0)
-    assert not book.is_over  # rank 2 may still save what it has
-    book.hear(2, died(2), 0.0)
+    assert not book.is_over  # the others may still save what they have
+    book.lose_host(lost(2, "Preempted"))
     assert book.is_over
     end = book.end()
     assert (end.reason, end.rank) == (Reason.PREEMPTED, 2)
-    first = end.message.splitlines()[0]
-    assert first.startswith("rank 2 (host 2 of tpu-v6e-16-0): its host was being preempted; the process was killed")
+    host, broken = "host 2 of tpu-v6e-16-0", "JaxRuntimeError: Connection closed by peer"
+    assert end.message.splitlines() == [
+        f"rank 2 ({host}): its host was being preempted; SystemExit: 143",
+        f"  after it: rank 0 (host 0 of tpu-v6e-16-0): {host} was being preempted; {broken}",
+        "  stopped with it: ranks 1, 3",
+    ]
+
+
+def test_a_rank_that_the_notice_itself_ends_is_not_waited_for(book: AttemptBook) -> None:
+    book.expect_loss(2, 25.0)
+    outcome = Outcome(2, False, "ProcessDied", "call", "the process was killed by SIGTERM", exit_code=-15)
+    book.hear(2, ended(outcome), 0.0)
+    assert book.is_over
+    assert (book.end().reason, book.end().rank) == (Reason.PREEMPTED, 2)
 
 
 @pytest.mark.parametrize("ending", [raised, died, peer_lost])
@@ -155,13 +168,16 @@ def test_a_job_that_is_done_before_its_slice_goes_is_done(book: AttemptBook) -> 
     assert book.end().ok
 
 
-def test_a_rank_elsewhere_fails_of_its_own(book: AttemptBook) -> None:
+def test_ranks_that_leave_together_do_so_for_the_host_that_goes(book: AttemptBook) -> None:
+    """Also the first to leave, which may be on another host: its exception is not the reason."""
     book.expect_loss(1, 5.0)
-    book.hear(0, raised(0), 0.0)
-    assert not book.is_over
-    book.lose_host(lost(1, "Preempted"))
+    for rank in (0, 3, 1, 2):
+        assert not book.is_over
+        book.hear(rank, raised(rank, "SystemExit: 143"), 0.0)
     assert book.is_over
-    assert (book.end().reason, book.end().rank) == (Reason.USER_ERROR, 0)
+    end = book.end()
+    assert (end.reason, end.rank) == (Reason.PREEMPTED, 0)
+    assert "rank 0 (host 0 of tpu-v6e-16-0): host 1 of tpu-v6e-16-0 was being preempted; SystemExit" in end.message
 
 
 def test_the_loss_of_another_jobs_host_ends_nobodys_grace(book: AttemptBook) -> None:

@@ -111,6 +111,30 @@ def _overlook() -> None:
     threading.Event().wait()
 
 
+@kinetic.run(accelerator=V6E)
+def train_until_told() -> None:
+    import jax.numpy as jnp
+    from jax.experimental import multihost_utils
+
+    for step in range(1_000_000):
+        multihost_utils.process_allgather(jnp.array([step]))
+        if multihost_utils.reached_preemption_sync_point(step):
+            sys.stdout.write(f"saved at step {step}\n")
+            raise SystemExit(143)
+
+
+@pytest.mark.slow
+def test_ranks_of_jax_agree_on_a_step_to_save_at(one_slice: LocalCluster) -> None:
+    job = train_until_told.run_async()
+    wait_for(job, "call")
+    one_slice.preempt(f"{SLICE}.3", grace=120)
+    assert job.wait(100) == "FAILED"
+    assert job.phase().reason == "Preempted"
+    saved = {line for rank in range(4) for line in job.logs(rank=rank).splitlines() if line.startswith("saved")}
+    assert len(saved) == 1
+    assert _printed(job, "saved at step")
+
+
 @pytest.mark.slow
 def test_a_silent_host_is_found_out_and_its_slice_replaced(one_slice: LocalCluster) -> None:
     job = stay.run_async()
