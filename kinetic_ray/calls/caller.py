@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinetic_ray import config
-from kinetic_ray.backends.base import load_backend
 from kinetic_ray.bundle.origins import Source, origin_of
 from kinetic_ray.calls.asking import check_variables, need_of, places_of, refuse_for_calls, wish_of
 from kinetic_ray.calls.code import Code, CodeTracker
@@ -101,8 +100,7 @@ class Caller:
         with self._lock:
             target = session.connection.target
             refuse_for_calls(self._name, self._options)
-            if not config.inside_a_job():  # there it has been judged outside, or the broker will
-                load_backend(target).check(need_of(self._options))
+            session.check(need_of(self._options))
             self._tracker = CodeTracker(self._function, avoid=places_of(target))
             self._judged_for = session
 

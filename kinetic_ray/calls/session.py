@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kinetic_ray import config
+from kinetic_ray.backends.base import Need, load_backend
 from kinetic_ray.calls import display
 from kinetic_ray.calls.connect import Connection, connect, on_leaving
 from kinetic_ray.calls.display import Listener
@@ -49,6 +51,7 @@ class Session:
         self._lines: OrderedDict[str, Line] = OrderedDict()
         self._functions: OrderedDict[str, Any] = OrderedDict()
         self._bundles: OrderedDict[str, Any] = OrderedDict()
+        self._fitting: set[Need] = set()
         self._abandoned: deque[str] = deque()  # filled while Python collects garbage, where no lock may be taken
         self._listener = Listener(
             connection.desk,
@@ -74,6 +77,17 @@ class Session:
             if bundle is None:
                 return [function, None]
             return [function, self._kept(self._bundles, _BUNDLES, code.bundle_digest, lambda: bundle.data)]
+
+    def check(self, need: Need) -> None:
+        """Refuses what never fits in the cluster; asked once for each need. Inside of a job only the broker knows.
+
+        Raises:
+            UsageError: It never fits; the message says what does.
+            ConfigError: The cluster can't work.
+        """
+        if need not in self._fitting and not config.inside_a_job():
+            load_backend(self.connection.target).check(need)
+            self._fitting.add(need)
 
     def put(self, value: Any) -> Any:
         """Puts something into Ray's object store."""

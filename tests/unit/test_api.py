@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 import pickle
 import traceback
 import uuid
@@ -10,8 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import kinetic_ray as kinetic
+from kinetic_ray.api.judging import check_arguments, takes_of
 from kinetic_ray.journal import JobJournal, list_entries
 from kinetic_ray.store import Store, open_store
 from tests.unit import payloads
@@ -283,6 +287,31 @@ def test_arguments_that_fit_or_cannot_be_judged_are_let_through(
     store: Store, function: Any, args: Any, value: object
 ) -> None:
     assert kinetic.run(accelerator="cpu")(function)(*args) == value
+
+
+def by_place(a: int, b: int, c: int = 0, /) -> None: ...
+def by_both(a: int, b: int = 0) -> None: ...
+def by_name(a: int, *, k: int) -> None: ...
+def by_any_name(a: int, *, k: int = 0, **others: int) -> None: ...
+def by_many(a: int, *rest: int) -> None: ...
+
+
+@given(
+    st.sampled_from([by_place, by_both, by_name, by_any_name, by_many, payloads.Trainer, max]),
+    st.lists(st.just(1), max_size=5),
+    st.dictionaries(st.sampled_from("abk"), st.just(1)),
+)
+def test_arguments_are_judged_as_python_would(function: Any, args: list[int], kwargs: dict[str, int]) -> None:
+    def fits(judge: Callable[[], object]) -> bool:
+        try:
+            judge()
+        except TypeError:
+            return False
+        return True
+
+    told = fits(lambda: check_arguments("f", takes_of(function), tuple(args), kwargs))
+    signature = None if function is max else inspect.signature(function)
+    assert told == (signature is None or fits(lambda: signature.bind(*args, **kwargs)))
 
 
 @pytest.mark.parametrize("how", ["run", "run_async"])

@@ -164,6 +164,17 @@ def test_methods_of_an_instance_never_overtake_each_other() -> None:
     assert way.agent.learn.calls == []  # the instance is there already
 
 
+def test_calls_of_an_instance_by_the_desk_tell_their_place() -> None:
+    way = Way(in_order=True)
+    for _ in range(2):
+        way.send(request(kind="method", actor="act-1", method="step"))
+    way.lend()
+    way.finish(way.desk.refs)
+    assert way.send(request(kind="method", actor="act-1", method="step")) == "agent"
+    assert way.send(request(kind="method", actor="act-1", method="step")) == "desk"
+    assert [call[1] for call in way.desk.call.calls] == [["ref of d1", None, place] for place in range(3)]
+
+
 def test_an_instance_that_is_not_lent_is_not_asked_for_again() -> None:
     way = Way(in_order=True)
     step = request(kind="method", actor="act-1", method="step")

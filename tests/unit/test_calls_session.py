@@ -130,6 +130,13 @@ def test_what_a_call_cannot_have_is_refused_by_name(
     assert cluster.desk.call.calls == []
 
 
+def test_whether_it_ever_fits_is_asked_once(cluster: Cluster, tmp_path: Path) -> None:
+    for _ in range(2):
+        for accelerator in ("cpu", "tpu-v6e-8"):
+            cluster.caller(double, accelerator=accelerator).call((1,), {})
+    assert (tmp_path / "checks").read_text().split() == ["cpu", "tpu-v6e-8"]
+
+
 @pytest.mark.parametrize("later", ["failure", "max_restarts", "volumes", "success", "spot", "hang_timeout"])
 def test_options_of_later_versions_are_refused_at_decoration(later: str) -> None:
     with pytest.raises(kinetic.UsageError, match=f"{later}=.*not available yet"):
