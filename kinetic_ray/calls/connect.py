@@ -135,33 +135,36 @@ class _Place:
         before = attaching.attached()
         if before is not None:
             entrance = _same_ray(before, _entrance_from_inside(within) or _live_entrance(target))
-            client = before.job
         else:
             entrance = _entrance_from_inside(within) or _open_entrance(target)
-            client = attaching.attach(entrance)
+        if within is None:
+            self._look_out(entrance.supervisor)  # before Ray: from here on the cluster isn't idle
+        try:
+            client = attaching.attach(entrance) if before is None else before.job
+        except BaseException:
+            self._close_lookout()
+            raise
         self._is_ours = before is None
         connection = Connection(
             client, _find_desk(entrance.supervisor), config.ancestors(), target, entrance.supervisor
         )
         self._pid, self._connection = os.getpid(), connection
-        if within is None:
-            self._look_out(connection)
         if not self._at_exit:
             self._at_exit = True
             atexit.register(self.disconnect)  # runs before Ray's own
         return connection
 
-    def _look_out(self, connection: Connection) -> None:
+    def _look_out(self, supervisor: str) -> None:
         try:
-            self._lookout = Lookout(connection.supervisor, lambda: self._lose(connection))
+            self._lookout = Lookout(supervisor, self._lose)
         except OSError as exc:
-            self._lose(connection)
             raise ConfigError(f"the embedded cluster has just ended ({exc}): try again") from exc
 
-    def _lose(self, connection: Connection) -> None:
+    def _lose(self, lookout: Lookout) -> None:
         """The cluster has gone."""
         with self._lock:
-            if self._connection is not connection:
+            connection = self._connection
+            if self._lookout is not lookout or connection is None:
                 return
             _LOG.warning(
                 "the embedded cluster has ended (kinetic local stop, or its head died), and with it the refs and "
@@ -194,6 +197,9 @@ class _Place:
     def _forget(self, connection: Connection) -> None:
         connection.ended.set()
         self._connection = None
+        self._close_lookout()
+
+    def _close_lookout(self) -> None:
         if self._lookout is not None:
             self._lookout.close()
             self._lookout = None

@@ -22,10 +22,10 @@ class Lookout:
 
     Args:
         supervisor: Its socket.
-        gone: Called then, in a thread of its own.
+        gone: Called with it then, in a thread of its own.
     """
 
-    def __init__(self, supervisor: str, gone: Callable[[], None]) -> None:
+    def __init__(self, supervisor: str, gone: Callable[[Lookout], None]) -> None:
         self._gone = gone
         self._closed = threading.Event()
         self._peer = wire.connect(supervisor)
@@ -42,4 +42,4 @@ class Lookout:
             while self._peer.recv() is not None:
                 pass
         if not self._closed.is_set():
-            self._gone()
+            self._gone(self)
