@@ -202,7 +202,7 @@ def create(caller: Caller, kind: type[T], args: Sequence[Any], kwargs: Mapping[s
     facts = ActorFacts(order, kind.__name__, frozenset(signatures))
     ownership = Ownership()
     handle: ActorHandle[T] = ActorHandle(facts, signatures, ownership, caller.session)
-    session.send(request_of(order, request.code), packed)
+    session.send_unread(request_of(order, request.code), packed)
     weakref.finalize(handle, _abandon, session, actor, ownership).atexit = False
     return handle
 

@@ -51,6 +51,7 @@ class Session:
         self._lines: OrderedDict[str, Line] = OrderedDict()
         self._functions: OrderedDict[str, Any] = OrderedDict()
         self._bundles: OrderedDict[str, Any] = OrderedDict()
+        self._unread: list[Any] = []
         self._fitting: set[Need] = set()
         self._abandoned: deque[str] = deque()  # filled while Python collects garbage, where no lock may be taken
         self._listener = Listener(
@@ -68,6 +69,10 @@ class Session:
         if line is None:
             line = self._new_line(request)
         return line.send(request, packed)
+
+    def send_unread(self, request: Request, packed: Any) -> None:
+        """Sends a call whose failure others tell of: Ray would print it as one that nobody has seen."""
+        self._unread.append(self.send(request, packed))
 
     def code_refs(self, code: Code) -> list[Any]:
         """Refs of a function and of the archive that it needs, put into Ray's object store where they aren't yet."""
@@ -104,6 +109,7 @@ class Session:
     def close(self) -> None:
         """Shows what calls have printed, and tells the desk that this process has no more of them."""
         self._listener.stop()
+        self._read()
         with contextlib.suppress(Exception):  # whoever doesn't say goodbye is missed a second later
             self._ray.get(self.connection.desk.leave.remote(self.connection.client), timeout=_GOODBYE_S)
 
@@ -126,12 +132,19 @@ class Session:
             table.popitem(last=False)
         return table[digest]
 
+    def _read(self) -> None:
+        for ref in self._ray.wait(self._unread, num_returns=len(self._unread), timeout=0)[0] if self._unread else ():
+            self._unread.remove(ref)
+            with contextlib.suppress(Exception):
+                self._ray.get(ref)
+
     def _recall(self, gangs: Sequence[str]) -> None:
         for line in [*self._lines.values()] if gangs else ():
             for gang in gangs:
                 line.recall(gang)
 
     def _tidy(self) -> None:
+        self._read()
         quiet = {name for name, line in [*self._lines.items()] if line.is_quiet()}
         for _ in range(len(self._abandoned)):
             actor = self._abandoned.popleft()

@@ -152,10 +152,11 @@ class Instances:
         new_id = new_gang_id()
         gang = Gang(new_id, errand, self._agents, simulated=self._simulated)
         instance = self._alive[errand.order.actor] = Instance(errand.order.actor, errand.order.client, gang)
+        await instance.turn.acquire()  # here, and so before any call of it, whichever Ray delivers first
         instance.making = self._spawn(self._make(instance, errand, ready))
+        instance.making.add_done_callback(lambda _: instance.turn.release())
         if (awaited := self._awaited.get(errand.order.actor)) is not None:
-            # Once the making has its turn, which is before those that wait for it.
-            asyncio.get_running_loop().call_soon(awaited.set)
+            awaited.set()
         try:
             return await asyncio.shield(instance.making)
         except CallFailure:
@@ -167,21 +168,20 @@ class Instances:
             raise
 
     async def _make(self, instance: Instance, errand: Errand, ready: Ready) -> Value:
-        async with instance.turn:
-            try:
-                await ready(errand)
-                while True:
-                    try:
-                        await self._place(instance, errand)
-                        return await instance.gang.serve(errand)
-                    except NotBegun as exc:
-                        errand.tries += 1
-                        await self._give_up_place(instance.gang)
-                        if errand.tries >= TRIES:
-                            raise exc.failure from exc
-            except CallFailure as exc:
-                self._bury(instance, exc)
-                raise
+        try:
+            await ready(errand)
+            while True:
+                try:
+                    await self._place(instance, errand)
+                    return await instance.gang.serve(errand)
+                except NotBegun as exc:
+                    errand.tries += 1
+                    await self._give_up_place(instance.gang)
+                    if errand.tries >= TRIES:
+                        raise exc.failure from exc
+        except CallFailure as exc:
+            self._bury(instance, exc)
+            raise
 
     async def _place(self, instance: Instance, errand: Errand) -> None:
         gang = instance.gang
