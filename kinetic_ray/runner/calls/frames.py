@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 #: A message of this size or more uses a memory file, for its parts of at least _WORTHWHILE.
@@ -31,6 +32,7 @@ _IN_FILE = 1 << 63  # of a part's length
 _MOST_PARTS = 1 << 20
 _CHUNK = 1 << 16
 _PIECE = 1 << 30  # one write of the kernel ends below 2 GiB
+_ONE_FD = socket.CMSG_SPACE(array.array("i").itemsize)
 _PAGE = mmap.PAGESIZE
 
 Part = bytes | bytearray | memoryview
@@ -80,9 +82,9 @@ class Frames:
         if sum(sizes) >= LARGE and sys.platform == "linux":
             self._send_large(kind, [memoryview(part).cast("B") for part in parts])
             return
-        head = _HEADER.pack(_MAGIC, kind, 0, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)
+        data = b"".join((_header(kind, 0, sizes), *parts))
         with self._sending:
-            self._link.sendall(b"".join((head, *parts)))
+            self._link.sendall(data)
 
     def receive(self, until: float | None = None) -> Frame | None:
         """The next message; None at the end of the stream, which also cuts a message short.
@@ -94,7 +96,7 @@ class Frames:
             TimeoutError: Nothing came in time.
             FrameError: What came is no message; nothing more can be read then.
         """
-        if len(self._buffer) < _HEADER.size and not self._gather(_HEADER.size, until):
+        if not self._gather(_HEADER.size, until):
             return None
         magic, kind, has_file, count = _HEADER.unpack_from(self._buffer)
         if magic != _MAGIC or count > _MOST_PARTS or has_file > 1:
@@ -102,14 +104,19 @@ class Frames:
         start = _HEADER.size + 8 * count
         if not self._gather(start, until):
             return None
-        lengths = struct.unpack_from(f"<{count}Q", self._buffer, _HEADER.size)
-        inline = sum(length for length in lengths if not length & _IN_FILE)
-        if not self._gather(start + inline, until):
+        lengths = _lengths(count).unpack_from(self._buffer, _HEADER.size)
+        if not has_file and max(lengths, default=0) >= _IN_FILE:
+            raise FrameError("a message without a memory file has a part in it")
+        size = start + (sum(length for length in lengths if not length & _IN_FILE) if has_file else sum(lengths))
+        if not self._gather(size, until):
             return None
-        body = self._buffer[start : start + inline]
-        del self._buffer[: start + inline]
-        mapped = self._map(lengths) if has_file else None
-        return Frame(kind, _split(lengths, memoryview(body), mapped))
+        if len(self._buffer) == size:
+            body, self._buffer = self._buffer, bytearray()
+        else:
+            body = self._buffer[:size]
+            del self._buffer[:size]
+        rest = memoryview(body)[start:]
+        return Frame(kind, _split_filed(lengths, rest, self._map(lengths)) if has_file else _split(lengths, rest))
 
     def hang_up(self) -> None:
         """Lets whoever sends or receives in another thread end, the latter after what has already arrived."""
@@ -138,8 +145,7 @@ class Frames:
                     inline.append(view)
             os.ftruncate(fd, place)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-            head = _HEADER.pack(_MAGIC, kind, 1, len(lengths)) + struct.pack(f"<{len(lengths)}Q", *lengths)
-            data = b"".join((head, *inline))
+            data = b"".join((_header(kind, 1, lengths), *inline))
             with self._sending:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
                 sent = self._link.sendmsg([data], rights)
@@ -153,10 +159,11 @@ class Frames:
             if until is not None and not self._poll.poll(max(0.0, until - time.monotonic()) * 1000):
                 raise TimeoutError
             try:
-                data, fds, _flags, _address = socket.recv_fds(self._link, _CHUNK, 1)
+                data, aside, _flags, _address = self._link.recvmsg(_CHUNK, _ONE_FD)
             except ConnectionResetError:  # the peer ended with unread data in its buffer
                 return False
-            self._fds += fds
+            for _level, _type, told in aside:
+                self._fds += array.array("i", told)
             if not data:
                 return False
             self._buffer += data
@@ -181,17 +188,32 @@ class Frames:
             os.close(fd)
 
 
-def _split(lengths: Sequence[int], body: memoryview, mapped: memoryview | None) -> list[memoryview]:
+def _header(kind: int, has_file: int, lengths: Sequence[int]) -> bytes:
+    return _HEADER.pack(_MAGIC, kind, has_file, len(lengths)) + _lengths(len(lengths)).pack(*lengths)
+
+
+@lru_cache(maxsize=64)
+def _lengths(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}Q")
+
+
+def _split(lengths: Sequence[int], rest: memoryview) -> list[memoryview]:
+    parts, place = [], 0
+    for length in lengths:
+        parts.append(rest[place : place + length])
+        place += length
+    return parts
+
+
+def _split_filed(lengths: Sequence[int], rest: memoryview, mapped: memoryview) -> list[memoryview]:
     parts, place, filed = [], 0, 0
     for length in lengths:
         if length & _IN_FILE:
             size = length & ~_IN_FILE
-            if mapped is None:
-                raise FrameError("a message without a memory file has a part in it")
             parts.append(mapped[filed : filed + size])
             filed = _aligned(filed + size)
         else:
-            parts.append(body[place : place + length])
+            parts.append(rest[place : place + length])
             place += length
     return parts
 

@@ -127,7 +127,7 @@ class CallHost:
         told = read_head(head)
         if isinstance(packed, bytes):
             packed = Packed(packed)
-        if not self._tenancy.is_open_for(told):
+        if packed.live and not self._tenancy.is_open_for(told):
             return self._hand_on(told, packed)
         arguments = fetching.resolve(packed) if packed.live else packed
         with self._turn:
