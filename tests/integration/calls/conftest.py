@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.integration.calls.calling import SLICE, SMALL
 
 Play = Callable[..., None]
 Scene = Callable[..., AbstractContextManager["subprocess.Popen[str]"]]
+Actors = Scene
 
 
 @pytest.fixture(scope="package")
@@ -29,11 +31,11 @@ def cluster(test_homes: Path) -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
-def scene(cluster: LocalCluster) -> Scene:
-    """Starts a scene in a process of its own, which doesn't outlive the block."""
+def actors() -> Actors:
+    """Starts a scene on a cluster in a process of its own, which doesn't outlive the block."""
 
     @contextmanager
-    def begin(name: str, *words: object) -> Iterator["subprocess.Popen[str]"]:
+    def begin(cluster: LocalCluster, name: str, *words: object) -> Iterator["subprocess.Popen[str]"]:
         found, ray = backend.status(cluster.home), backend.environment(cluster.home)
         assert found is not None
         assert ray is not None
@@ -47,6 +49,12 @@ def scene(cluster: LocalCluster) -> Scene:
                 process.kill()
 
     return begin
+
+
+@pytest.fixture
+def scene(cluster: LocalCluster, actors: Actors) -> Scene:
+    """Starts a scene on the cluster of all of them."""
+    return partial(actors, cluster)
 
 
 @pytest.fixture

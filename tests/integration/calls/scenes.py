@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,11 @@ def global_devices() -> int:
     import jax
 
     return int(jax.device_count())
+
+
+def last(seconds: float) -> float:
+    threading.Event().wait(seconds)
+    return seconds
 
 
 class Counter:
@@ -287,6 +293,21 @@ def edits(me: Caller) -> None:
         seen.add(me.run(pid, wish=bundle))
     assert len(seen) == 5
     assert len(me.phases()) == 1
+
+
+def nested(me: Caller) -> None:
+    """All CPUs are held by calls that wait for what they have called themselves."""
+    whole = Wish(python=PYTHON)
+    for _ in range(int(ray.cluster_resources()["CPU"])):
+        me.call(hang, wish=whole)
+    wait_until(lambda: len(me.phases()) == me.phases().count("busy") > 1, 60, "all CPUs in use")
+    deep = me.call(hang, wish=whole, ancestors=("call-a",))
+    assert me.run(pid, wish=whole, ancestors=("call-a", "call-b"))
+    ray.cancel(deep)
+
+
+def one_call_of_nine_seconds(me: Caller) -> None:
+    assert me.run(last, 9.0) == 9.0
 
 
 if __name__ == "__main__":

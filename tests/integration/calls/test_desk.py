@@ -1,6 +1,7 @@
 """The desk on a real cluster: calls, failures, leases, and processes that come and go."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from kinetic_ray.testing.clusters import LocalCluster
 from tests.integration.calls.calling import SMALL
-from tests.integration.calls.conftest import Play, Scene
+from tests.integration.calls.conftest import Actors, Play, Scene
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.integration
         "what_never_fits",
         "lent",
         "instances",
+        "nested",
         "edits",
         pytest.param("jax_gang", marks=pytest.mark.slow),
     ],
@@ -70,9 +72,15 @@ def test_a_process_that_is_killed_leaves_nothing(play: Play, scene: Scene, tmp_p
     play("nothing_is_left")
 
 
-@pytest.mark.parametrize("how", ["preempted", "killed"])
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("preempted", r"Preempted: .*rank \d: its host was preempted"),
+        ("killed", "NodeLost: .*rank 2: its host is gone"),
+    ],
+)
 def test_a_lost_slice_is_named_and_the_next_call_works(
-    cluster: LocalCluster, scene: Scene, tmp_path: Path, how: str
+    cluster: LocalCluster, scene: Scene, tmp_path: Path, how: str, told: str
 ) -> None:
     with scene("lose_a_host", tmp_path) as calling:
         assert calling.stdout is not None
@@ -84,7 +92,23 @@ def test_a_lost_slice_is_named_and_the_next_call_works(
         reason, words = json.loads(calling.stdout.readline())
         output, _ = calling.communicate(timeout=120)
         assert calling.returncode == 0, output
-    assert (reason, "rank 2" in words) == (("Preempted", False) if how == "preempted" else ("NodeLost", True)), words
+    assert re.match(told, f"{reason}: {words}", re.DOTALL), f"{reason}: {words}"
+
+
+@pytest.mark.slow
+def test_a_cluster_is_not_idle_while_a_call_runs(
+    kinetic_home: Path, actors: Actors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = LocalCluster(kinetic_home)
+    with cluster.active():
+        monkeypatch.setenv("KINETIC_LOCAL_IDLE_S", "3")
+        cluster.start()
+        try:
+            with actors(cluster, "one_call_of_nine_seconds") as calling:
+                output, _ = calling.communicate(timeout=120)
+                assert calling.returncode == 0, output
+        finally:
+            cluster.stop()
 
 
 def _where() -> Any:
