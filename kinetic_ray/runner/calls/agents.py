@@ -27,6 +27,8 @@ MAX_RESTING = 6
 PATIENCE = 15.0
 #: Functions that an agent can pass on with a call that came too late.
 _REMEMBERED = 64
+#: Seconds that such a call waits for its function.
+_ON_ITS_WAY = 5.0
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -54,6 +56,7 @@ class RemoteCallHost:
         self._running = 0
         self._used_at = time.monotonic()
         self._functions: dict[str, Any] = {}
+        self._learned = threading.Condition()
         self._archive: tuple[str, Any] = ("", None)
 
     def __repr__(self) -> str:
@@ -98,9 +101,11 @@ class RemoteCallHost:
             return 0.0 if self._running else time.monotonic() - self._used_at
 
     def learn(self, digest: str, function: Packed) -> None:
-        self._functions[digest] = function
-        while len(self._functions) > _REMEMBERED:
-            del self._functions[next(iter(self._functions))]
+        with self._learned:
+            self._functions[digest] = function
+            while len(self._functions) > _REMEMBERED:
+                del self._functions[next(iter(self._functions))]
+            self._learned.notify_all()
         self._host.learn(digest, function)
 
     def call(self, head: bytes, packed: Packed) -> Packed:
@@ -120,7 +125,10 @@ class RemoteCallHost:
     def _forward(self, order: bytes, packed: Packed) -> Packed:
         """A call that came too late for this host goes to the desk, with the code that it needs."""
         told = Order.from_bytes(order)
-        function = self._functions.get(told.function)
+        with self._learned:
+            if told.kind == "function":  # which may be on its way still: Ray keeps no order in an actor with threads
+                self._learned.wait_for(lambda: told.function in self._functions, _ON_ITS_WAY)
+            function = self._functions.get(told.function)
         digest, archive = self._archive
         code = [
             None if function is None else ray.put(function),

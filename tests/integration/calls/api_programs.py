@@ -250,7 +250,7 @@ if __name__ == "__main__":
 PRINTS = """
 import kinetic_ray as kinetic
 
-@kinetic.remote(accelerator="tpu-v6e-8", chips_per_host=4, runtime="plain")
+@kinetic.remote(accelerator="tpu-v6e-16", runtime="plain")
 def talk(n):
     rank = kinetic.context().rank
     for line in range(n):

@@ -108,7 +108,7 @@ def test_ctrl_c_ends_the_waiting_and_not_the_call(cluster: Path, project: Folder
 @of(api_programs.PRINTS)
 def test_what_calls_print_is_shown_whole_before_the_process_ends(cluster: Path, project: Folder) -> None:
     shown = sorted(line for line in project.run().splitlines() if "line" in line)
-    assert len(shown) == 6, shown
+    assert len(shown) == 12, shown
     assert [line.partition(") ")[2] for line in shown if "rank=1" in line] == [f"line {n} of 1" for n in range(3)]
 
 
