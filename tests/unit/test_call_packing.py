@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from kinetic_ray.errors import PayloadError
 from kinetic_ray.runner.calls import packing
+from kinetic_ray.runner.calls.functions import Functions
 from kinetic_ray.runner.calls.packing import OUT_OF_BAND, Live, Packed, PackedList
 from kinetic_ray.runner.calls.simple import is_simple, read_simple
 from kinetic_ray.runner.calls.words import from_parts, to_parts
@@ -178,6 +179,17 @@ class _Opens:
 
 def _open(data: bytes, live: list[Any]) -> Any:
     return packing.unpack(Packed(data, (), [Live(*each) for each in live]))
+
+
+def test_an_agent_forgets_the_functions_that_it_used_longest_ago() -> None:
+    functions = Functions(most_bytes=25)
+    for digest in ("a", "b"):
+        functions.add(digest, Packed(b"x" * 10))
+    assert functions.get("a", 0) is not None
+    functions.add("c", Packed(b"x" * 10))
+    assert [digest for digest in "abc" if functions.get(digest, 0)] == ["a", "c"]
+    functions.add("huge", Packed(b"x" * 1000))
+    assert functions.get("huge", 0) is not None and functions.get("a", 0) is None
 
 
 @given(PLAIN)

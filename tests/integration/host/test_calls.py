@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from kinetic_ray.bundle.archive import pack
@@ -81,6 +82,12 @@ def test_values_of_all_kinds_come_back(host: Hosts) -> None:
         assert host.run(programs.give, value) == value
     back = host.run(programs.give, {"array": array, "small": np.float32(1)})
     assert (back["array"] == array).all() and back["small"] == 1
+
+
+def test_hundreds_of_arrays_travel_together(host: Hosts) -> None:
+    arrays = [np.full(10_000, float(number)) for number in range(300)]
+    back = host.run(programs.give, arrays)
+    assert all((one == other).all() for one, other in zip(back, arrays, strict=True))
 
 
 def test_arrays_are_the_childs_own(host: Hosts) -> None:
@@ -209,6 +216,17 @@ def _runs(host: Hosts) -> bool:
         return bool(host.run(programs.give, 1) == 1)
     except CallFailure:  # the agent hears of the end a moment later
         return False
+
+
+def test_a_lost_zygote_takes_its_child_along_and_is_replaced(host: Hosts) -> None:
+    [running] = host.start(programs.wait_forever)
+    child = host.open()[0]["pid"]
+    zygote = psutil.Process(child).ppid()
+    os.kill(zygote, signal.SIGKILL)
+    failure = failure_of(running.result, 30)
+    assert failure.reason == "ProcessDied" and "ended with its zygote" in failure.message
+    wait_until(lambda: not alive(child), what="the child's end")
+    wait_until(lambda: _runs(host), what="a call in a new child")
 
 
 def test_calls_wait_for_their_turn_and_for_their_function(host: Hosts) -> None:
