@@ -11,9 +11,11 @@ from typing import Any
 import kinetic_ray as kinetic
 from benchmarks.harness import Aim, Contender, Samples, interleave, table, timed
 from benchmarks.peers import peers
+from benchmarks.slices import RAW, in_the_cluster
 
 ACCELERATOR, HOSTS, ONE_HOST = "tpu-v6e-16", 4, "tpu-v6e-4"
 BIG = 100 << 20  # bytes
+NEXT = "kinetic, the next call"
 
 
 @kinetic.remote
@@ -83,13 +85,12 @@ def _getter(call: Callable[[], Any]) -> Callable[[], Any]:
 def _raw_actor() -> Any:
     import ray
 
-    @ray.remote(num_cpus=0)
     class Raw:
         def call(self) -> int:
             return 1
 
     kinetic.init()
-    actor = Raw.remote()
+    actor = ray.remote(Raw).options(num_cpus=0).remote()
     ray.get(actor.call.remote())
     return actor
 
@@ -97,7 +98,6 @@ def _raw_actor() -> Any:
 def _raw_fan_out() -> Any:
     import ray
 
-    @ray.remote(num_cpus=0)
     class Fan:
         def __init__(self, actors: list[Any]) -> None:
             self._actors = actors
@@ -105,7 +105,7 @@ def _raw_fan_out() -> Any:
         def call(self) -> int:
             return int(ray.get([actor.call.remote() for actor in self._actors])[0])
 
-    fan = Fan.remote([_raw_actor() for _ in range(HOSTS)])
+    fan = ray.remote(Fan).options(num_cpus=0).remote([_raw_actor() for _ in range(HOSTS)])
     ray.get(fan.call.remote())
     return fan
 
@@ -172,7 +172,6 @@ def _extra_memory(data: Any) -> int:
 def _raw_giver() -> Any:
     import ray
 
-    @ray.remote(num_cpus=0)
     class Giver:
         def give(self, size: int) -> Any:
             import numpy as np
@@ -180,7 +179,7 @@ def _raw_giver() -> Any:
             return np.ones(size, dtype=np.uint8)
 
     kinetic.init()
-    return Giver.remote()
+    return ray.remote(Giver).options(num_cpus=0).remote()
 
 
 @kinetic.remote(accelerator=ACCELERATOR, gather="all")
@@ -194,15 +193,14 @@ def ranks_of_a_gang() -> int:
 
 def revived(rounds: int) -> str:
     """The first all-reduce of a gang after one of its ranks was killed, against four new Ray actors."""
-    from benchmarks.slices import in_the_cluster
-
-    raw = in_the_cluster("raw", rounds, timeout=120 + 60 * (rounds + 1))["samples"]
-    samples = {"kinetic, the next call": [_after_a_kill() for _ in range(rounds)], **raw}
-    return table("16 devices again after a killed rank", samples, [Aim(*samples, at_most=0.25)])
+    found = in_the_cluster("raw", rounds, timeout=120 + 60 * (rounds + 1))
+    samples = {NEXT: [_after_a_kill() for _ in range(rounds)], **found["samples"]}
+    return table("16 devices again after a killed rank", samples, [Aim(NEXT, RAW, 0.25)])
 
 
 def _after_a_kill() -> float:
-    os.kill(kinetic.get(ranks_of_a_gang.remote())[2], signal.SIGKILL)
+    pids: Any = kinetic.get(ranks_of_a_gang.remote())  # a list, as gather says
+    os.kill(pids[2], signal.SIGKILL)
     start = time.perf_counter()
     kinetic.get(ranks_of_a_gang.remote())
     return time.perf_counter() - start

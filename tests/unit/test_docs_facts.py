@@ -74,7 +74,7 @@ def test_variables_of_the_docs_exist() -> None:
 
 
 def _set_on_ranks() -> set[str]:
-    return set(re.findall(r'"(KINETIC_\w+)":', (ROOT / "kinetic_ray" / "runner" / "child.py").read_text()))
+    return set(re.findall(r'"(KINETIC_\w+)":', (ROOT / "kinetic_ray" / "runner" / "settling.py").read_text()))
 
 
 def test_the_variables_of_a_rank_are_told() -> None:
