@@ -29,6 +29,8 @@ PATIENCE = 15.0
 _REMEMBERED = 64
 #: Seconds that such a call waits for its function.
 _ON_ITS_WAY = 5.0
+#: Functions that an agent is believed to know.
+_LEARNED = 32
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -151,7 +153,7 @@ class Agent:
         stem: What the tenant was made for, but for its code.
         used: Whether a gang has it now.
         rested_at: Since when none has.
-        learned: Digests of the functions that it knows.
+        learned: Digests of the functions that it was told last.
         archive: Digest of the last archive that it was sent.
         dead: Why it is gone, once it is.
     """
@@ -164,10 +166,22 @@ class Agent:
     stem: str = ""
     used: bool = True
     rested_at: float = 0.0
-    learned: set[str] = field(default_factory=set)
+    learned: dict[str, None] = field(default_factory=dict)
     archive: str = ""
     found: dict[str, Any] | None = None
     dead: str = ""
+
+    def knows(self, digest: str) -> bool:
+        """Whether it knows a function; one that was used long ago it may have forgotten."""
+        if digest not in self.learned:
+            return False
+        self.learned[digest] = self.learned.pop(digest)
+        return True
+
+    def note_learned(self, digest: str) -> None:
+        self.learned[digest] = None
+        while len(self.learned) > _LEARNED:
+            del self.learned[next(iter(self.learned))]
 
     async def describe(self) -> dict[str, Any]:
         """What it says of its host."""

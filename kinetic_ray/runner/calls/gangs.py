@@ -276,12 +276,12 @@ class Gang:
 
     async def _teach(self, errand: Errand) -> None:
         digest = errand.order.function
-        new = [agent for agent in self._mine if digest not in agent.learned]
+        new = [agent for agent in self._mine if not agent.knows(digest)]
         if new and errand.code.function is None:
             raise self._failure(Reason.SETUP_ERROR, "its code is not known here any more: call again")
         await _all([_answer(agent.actor.learn.remote(digest, errand.code.function)) for agent in new])
         for agent in new:
-            agent.learned.add(digest)
+            agent.note_learned(digest)
 
     async def _run(self, errand: Errand) -> Value:
         packed = errand.packed
@@ -316,6 +316,8 @@ class Gang:
     def _told(self, error: BaseException, rank: int | None) -> CallFailure:
         cause = error.cause if isinstance(error, RayTaskError) else error
         if isinstance(cause, CallFailure):
+            if cause.reason == Reason.SETUP_ERROR and rank is not None:
+                self._mine[rank].learned.clear()  # it may have forgotten what it was told
             return cause if cause.rank is not None else cause.with_fields(rank=rank)
         return self._failure(Reason.SETUP_ERROR, last_line(cause)).with_fields(rank=rank)
 

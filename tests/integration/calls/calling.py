@@ -56,9 +56,10 @@ class Caller:
 
     def borrow(self, function: Callable[..., Any], wish: Wish = CPU) -> Callable[..., Any]:
         """Calls the host itself, which the desk has lent to this process."""
-        order, _ = self.order(function, wish)
+        order, code = self.order(function, wish)
         lent = ray.get(self.desk.lend.remote(order.to_bytes()), timeout=PATIENCE)
         assert lent is not None
+        lent["agent"].learn.remote(order.function, code[0])
         head = call_head(gang=lent["gang"], client=self.client, order=order)
         return lambda *args: lent["agent"].call.remote(head, pack_arguments(args, {}, _by_value))
 

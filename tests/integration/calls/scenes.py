@@ -13,6 +13,7 @@ import ray
 from ray.exceptions import ActorDiedError, RayActorError
 
 from kinetic_ray.errors import JobError, JobFailed
+from kinetic_ray.runner.broker import find_broker
 from tests.integration.calls.calling import CPU, FOUR_CPUS, PYTHON, SLICE, SMALL, Caller, Wish
 from tests.waiting import wait_until
 
@@ -241,12 +242,17 @@ def keep_calling(me: Caller, folder: str) -> None:
 
 
 def call_until_killed(me: Caller, folder: str) -> None:
-    """Calls that run, wait, and an instance: all of it must go with this process."""
+    """Calls that run, wait, or go straight to a host, and an instance: all of it must go with this process."""
+    straight = Path(folder, "straight")
+    straight.mkdir()
+    me.run(pid, wish=SMALL)
+    me.borrow(hang_with_mark, wish=SMALL)(str(straight))
+    wait_until((straight / "0").exists, 60, "the direct call")
     me.run(Counter, 1, actor=f"act-{me.client}", kind="create")
     me.call(hang_with_mark, folder, wish=SLICE)
     for _ in range(3):
         me.call(hang_with_mark, folder, wish=SLICE)
-    wait_until(lambda: len(list(Path(folder).iterdir())) == 4, 90, "all ranks")
+    wait_until(lambda: len(list(Path(folder).glob("?"))) == 4, 90, "all ranks")
     say("calling")
     hang()
 
@@ -273,6 +279,20 @@ def desk_killed(me: Caller, folder: str) -> None:
             return
         except RayActorError:
             assert time.monotonic() < deadline
+
+
+def broker_killed(me: Caller, folder: str) -> None:
+    """What was lent by it stays lent, what waits is served."""
+    holds = me.call(wait_for_mark, folder, "go", wish=SLICE)
+    wait_until(lambda: "busy" in me.phases(), 90, "the call")
+    waits = [me.call(leave_mark, folder, f"slice-{number}", wish=SLICE) for number in range(2)]
+    broker = find_broker(os.environ["KINETIC_SUPERVISOR"])
+    ray.kill(broker, no_restart=False)
+    assert me.run(leave_mark, folder, "small", wish=SMALL).startswith("tpu-v6e-4-")
+    assert ray.wait(waits, timeout=1.0)[0] == []
+    Path(folder, "go").write_text("")
+    assert ray.get([holds, *waits], timeout=100) == ["go", "tpu-v6e-16-0", "tpu-v6e-16-0"]
+    assert Path(folder, "slice-0").read_text() == Path(folder, "slice-1").read_text() == "xxxx"
 
 
 def lose_a_host(me: Caller, folder: str) -> None:

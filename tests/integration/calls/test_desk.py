@@ -41,6 +41,7 @@ def test_calls(play: Play, name: str) -> None:
         "capacity_timeout",
         "cancelled",
         "desk_killed",
+        "broker_killed",
     ],
 )
 def test_calls_that_leave_marks(play: Play, name: str, tmp_path: Path) -> None:
@@ -67,7 +68,8 @@ def test_a_process_that_is_killed_leaves_nothing(play: Play, scene: Scene, tmp_p
     with scene("call_until_killed", tmp_path) as calling:
         assert calling.stdout is not None
         assert calling.stdout.readline() == "calling\n", calling.stdout.read()
-    pids = [int(file.read_text()) for file in tmp_path.iterdir()]
+    pids = [int(file.read_text()) for file in tmp_path.rglob("*") if file.is_file()]
+    assert len(pids) == 5
     wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids), 30, "the end of its ranks")
     play("nothing_is_left")
 
