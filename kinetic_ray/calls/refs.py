@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from kinetic_ray import config
+from kinetic_ray.errors import PayloadError, UsageError
 from kinetic_ray.frames import own_frames_hidden, raise_told
 
 if TYPE_CHECKING:
@@ -33,9 +35,12 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
         JobFailed: The call ended without a value and without an exception of its own; the message tells why.
         Exception: What the function raised.
     """
+    if refs == []:
+        return []
     import ray
     from ray.exceptions import RayTaskError
 
+    _join_for(refs, "get")
     try:
         return ray.get(refs, timeout=timeout)
     except RayTaskError as error:
@@ -67,10 +72,14 @@ def put(value: R) -> ObjectRef[R]:
     """
     from kinetic_ray.calls.caller import goes_by_value
     from kinetic_ray.calls.session import current_session
-    from kinetic_ray.runner.calls.packing import pack_function
+    from kinetic_ray.runner.calls.packing import pack_arguments, pack_function
 
-    session = current_session()
-    found: ObjectRef[R] = session.put(pack_function(value, goes_by_value)[0])
+    try:
+        packed, _ = pack_function(value, goes_by_value)
+    except PayloadError:
+        pack_arguments((value,), {}, goes_by_value, "kinetic.put()")  # fails as well, and says so as of an argument
+        raise
+    found: ObjectRef[R] = current_session().put(packed)
     return found
 
 
@@ -91,6 +100,7 @@ def wait(
     """
     import ray
 
+    _join_for(refs, "wait")
     ready, others = ray.wait([*refs], num_returns=num_returns, timeout=timeout, fetch_local=fetch_local)
     return ready, others
 
@@ -121,3 +131,24 @@ def shutdown() -> None:
     from kinetic_ray.calls import connect
 
     connect.shutdown()
+
+
+def _join_for(refs: Any, name: str) -> None:
+    """Sees to it that this process is in the cluster that refs came from: Ray would start one of its own.
+
+    Raises:
+        UsageError: It is in none any more.
+    """
+    import ray
+
+    if ray.is_initialized():
+        return
+    if config.inside_a_job():
+        from kinetic_ray.calls.connect import connect
+
+        connect()
+    else:
+        raise UsageError(
+            f"{name}(): this process is in no cluster (any more), and its refs went with the one that they came from: "
+            "kinetic.shutdown() was called, or the cluster has ended. Call again for new ones"
+        )

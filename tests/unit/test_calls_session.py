@@ -3,6 +3,7 @@
 import functools
 import gc
 import pickle
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -169,6 +170,34 @@ def test_backends_without_a_cluster_of_rays_are_refused(
     monkeypatch.setenv("KINETIC_BACKEND", backend)
     with pytest.raises(kinetic.UsageError, match=r"run_async"):
         kinetic.remote(double).remote(1)
+
+
+LOCK = threading.Lock()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        (
+            lambda: kinetic.put({"a": [LOCK]}),
+            kinetic.PayloadError,
+            r"kinetic\.put\(\): args\[0\]\['a'\]\[0\] \(_thread\.lock\)",
+        ),
+        (lambda: kinetic.get("a ref"), kinetic.UsageError, r"get\(\): this process is in no cluster"),
+        (lambda: kinetic.wait(["a ref"]), kinetic.UsageError, r"wait\(\): this process is in no cluster"),
+    ],
+)
+def test_outside_of_a_cluster_nothing_starts_one_of_rays_own(
+    monkeypatch: pytest.MonkeyPatch, call: Any, error: type[Exception], told: str
+) -> None:
+    import ray
+
+    monkeypatch.setenv("KINETIC_BACKEND", "no.such:Backend")
+    with pytest.raises(error, match=told) as caught:
+        call()
+    assert [entry.path.name for entry in caught.traceback][-1] == "test_calls_session.py"
+    assert kinetic.get([]) == []
+    assert not ray.is_initialized()
 
 
 # Instances.

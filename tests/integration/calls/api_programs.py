@@ -79,6 +79,11 @@ if __name__ == "__main__":
     except TypeError as error:
         assert "add.remote(...)" in str(error)
     kinetic.shutdown()
+    try:
+        kinetic.get(ref)
+    except kinetic.UsageError as error:
+        assert "no cluster" in str(error)
+    assert not ray.is_initialized()
     assert kinetic.get(add.remote(2, 2)) == 4  # joins again
     print("fine")
 """
