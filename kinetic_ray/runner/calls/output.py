@@ -6,6 +6,7 @@ import collections
 import contextlib
 import fcntl
 import os
+import select
 import sys
 import termios
 import threading
@@ -20,6 +21,8 @@ _LONGEST = 1 << 16
 #: What aborting runtimes print needs more than the lines that a failure shows.
 _WORDS = 200
 _PAUSE = 0.002
+#: Seconds between two batches.
+_SPACING = 0.05
 
 
 class Output:
@@ -35,6 +38,8 @@ class Output:
         self._take = take
         self._words: collections.deque[str] = collections.deque(maxlen=_WORDS)
         self._rest = b""
+        self._waiting: list[str] = []
+        self._due = 0.0
         self._done = threading.Event()
         threading.Thread(target=self._read, name="kinetic-output", daemon=True).start()
 
@@ -67,14 +72,32 @@ class Output:
         return any(count)
 
     def _read(self) -> None:
+        poll = select.poll()
+        poll.register(self._reading, select.POLLIN)
         try:
-            while data := os.read(self._reading, _CHUNK):
+            while True:
+                if self._waiting and not poll.poll(max(0.0, self._due - time.monotonic()) * 1000):
+                    self._deliver()
+                data = os.read(self._reading, _CHUNK)
+                if not data:
+                    break
                 self._add(data)
+                if time.monotonic() >= self._due:
+                    self._deliver()
             if self._rest:
                 self._add(b"\n")
+            self._deliver()
         finally:
             self._done.set()
             os.close(self._reading)
+
+    def _deliver(self) -> None:
+        """At once after a silence, then in batches: whoever prints each line by itself must not flood anybody."""
+        lines, self._waiting = self._waiting, []
+        self._due = time.monotonic() + _SPACING
+        if lines:
+            with contextlib.suppress(Exception):  # nobody's fault down there, and nothing that a child should end for
+                self._take(lines)
 
     def _add(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
@@ -84,8 +107,7 @@ class Output:
             return
         texts = [line.decode(errors="replace").rstrip("\r") for line in lines]
         self._words.extend(texts)
-        with contextlib.suppress(Exception):  # nobody's fault down there, and nothing that a child should end for
+        self._waiting += texts
+        with contextlib.suppress(Exception):  # as below
             sys.stdout.write("\n".join(texts) + "\n")
             sys.stdout.flush()
-        with contextlib.suppress(Exception):
-            self._take(texts)
