@@ -40,7 +40,7 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
     import ray
     from ray.exceptions import RayTaskError
 
-    _join_for(refs, "get")
+    _join("get")
     try:
         return ray.get(refs, timeout=timeout)
     except RayTaskError as error:
@@ -100,7 +100,7 @@ def wait(
     """
     import ray
 
-    _join_for(refs, "wait")
+    _join("wait")
     ready, others = ray.wait([*refs], num_returns=num_returns, timeout=timeout, fetch_local=fetch_local)
     return ready, others
 
@@ -133,7 +133,7 @@ def shutdown() -> None:
     connect.shutdown()
 
 
-def _join_for(refs: Any, name: str) -> None:
+def _join(name: str) -> None:
     """Sees to it that this process is in the cluster that refs came from: Ray would start one of its own.
 
     Raises:
