@@ -14,6 +14,9 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from kinetic_ray.core.state import Reason
+from kinetic_ray.runner.calls.failures import CallFailure
+from kinetic_ray.runner.calls.heads import read_head
 from kinetic_ray.runner.calls.host import CallHost
 from kinetic_ray.runner.calls.packing import Packed
 from kinetic_ray.runner.calls.wish import Order
@@ -54,6 +57,7 @@ class RemoteCallHost:
         self._host = CallHost(title, self._say, self._forward, in_actor=True)
         self._desk = desk
         self._place = place
+        self._thread = threading.local()
         self._counting = threading.Lock()
         self._running = 0
         self._used_at = time.monotonic()
@@ -114,6 +118,7 @@ class RemoteCallHost:
         with self._counting:
             self._running += 1
         try:
+            self._thread.is_desks = read_head(head).client == ""
             value: Packed = self._host.call(head, packed)
             return value
         finally:
@@ -127,6 +132,9 @@ class RemoteCallHost:
     def _forward(self, order: bytes, packed: Packed) -> Packed:
         """A call that came too late for this host goes to the desk, with the code that it needs."""
         told = Order.from_bytes(order)
+        if self._thread.is_desks:  # its gang is served with this very call: passed on, it would wait for itself
+            text = f"{told.name}: its gang is not open on this host any more"
+            raise CallFailure(str(Reason.SETUP_ERROR), text)
         with self._learned:
             if told.kind == "function":  # which may be on its way still: Ray keeps no order in an actor with threads
                 self._learned.wait_for(lambda: told.function in self._functions, _ON_ITS_WAY)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +13,7 @@ from typing import Any
 
 import ray
 
+from kinetic_ray.core.names import make_id
 from kinetic_ray.runner.calls.packing import Packed, PackedList
 from kinetic_ray.runner.calls.roster import Need
 from kinetic_ray.runner.calls.wish import Order, Wish
@@ -112,6 +115,11 @@ class CodeMemory:
             while len(self._refs) > _REMEMBERED:
                 self._refs.popitem(last=False)
         return ref
+
+
+def new_gang_id() -> str:
+    """As a job's id, so that the broker can tell who came first."""
+    return f"call-{make_id('job', time.time_ns() // 1_000_000, secrets.token_bytes(10)).removeprefix('job-')}"
 
 
 class Readiness:

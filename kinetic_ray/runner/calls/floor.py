@@ -13,9 +13,9 @@ from kinetic_ray.core.state import Reason
 from kinetic_ray.runner.calls import roster
 from kinetic_ray.runner.calls.agents import Agent, Agents
 from kinetic_ray.runner.calls.asks import Asks, Refused
-from kinetic_ray.runner.calls.errands import TRIES, Errand
+from kinetic_ray.runner.calls.errands import TRIES, Errand, new_gang_id
 from kinetic_ray.runner.calls.failures import CallFailure
-from kinetic_ray.runner.calls.gangs import Gang, NotBegun, new_gang_id
+from kinetic_ray.runner.calls.gangs import Gang, NotBegun
 from kinetic_ray.runner.calls.lending import Hooks, Lending
 from kinetic_ray.runner.calls.roster import Phase
 from kinetic_ray.runner.calls.seating import ticket_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from kinetic_ray.core.names import make_id
 from kinetic_ray.core.state import Reason
 from kinetic_ray.runner.calls.agents import Agent, Agents
 from kinetic_ray.runner.calls.errands import Errand, Value, keys_of
@@ -85,6 +83,7 @@ class Gang:
         self._mine: list[Agent] = []
         self._seat: str | None = None  # whose calls the hosts take; None: nobody's
         self._round: Round | None = None
+        self._moving = asyncio.Lock()  # while children come and go: an end must not hit those that come after
         self._heads: dict[tuple[bytes, str, bool], bytes] = {}
 
     @property
@@ -149,7 +148,7 @@ class Gang:
         except (Misplaced, RayError) as exc:
             self.is_broken = True
             raise NotBegun(self._failure(Reason.SETUP_ERROR, f"the hosts could not be made ready: {exc}")) from exc
-        if self._mine != before:
+        if any(agent.tenant != self.gang_id for agent in self._mine):  # others were there, or it is another place
             await self._leave_behind([agent for agent in before if agent not in self._mine])
 
     async def vacate(self, *, rests: bool) -> None:
@@ -165,6 +164,10 @@ class Gang:
 
     async def end_children(self, reason: str, message: str) -> None:
         """Ends all children with all below them; a running call fails for the reason given."""
+        async with self._moving:
+            await self._end_all(reason, message)
+
+    async def _end_all(self, reason: str, message: str) -> None:
         self._seat, self.has_children = None, False
         await asyncio.gather(*(one.end(self.gang_id, reason, message) for one in self._mine if not one.dead))
 
@@ -251,10 +254,15 @@ class Gang:
 
     async def _open(self, client: str, archive: Any) -> None:
         """Has every host ready for calls; a warm child of a gang of one stays."""
+        async with self._moving:
+            self._seat = None
+            if len(self._mine) > 1:  # children that have met others can't meet anew
+                await self._end_all(str(Reason.CANCELLED), "its gang begins anew")
+            await self._open_all(client, archive)
+            self._seat = client
+
+    async def _open_all(self, client: str, archive: Any) -> None:
         wish = self.order.wish
-        self._seat = None
-        if len(self._mine) > 1:  # children that have met others can't meet anew
-            await self.end_children(str(Reason.CANCELLED), "its gang begins anew")
         tasks = tasks_of(wish, self.gang_id, self.hosts, await self._meeting(), simulated=self._simulated)
         opening = []
         for agent, task in zip(self._mine, tasks, strict=True):
@@ -264,7 +272,6 @@ class Gang:
             agent.tenant, agent.archive = self.gang_id, wish.bundle
         self.has_children = True
         await _all(opening)
-        self._seat = client
 
     async def _meeting(self) -> Meeting:
         slices = max(1, self.order.wish.num_slices)
@@ -323,11 +330,6 @@ class Gang:
 
     def _failure(self, reason: Reason, message: str) -> CallFailure:
         return CallFailure(str(reason), message, where=self.where, gang=self.gang_id)
-
-
-def new_gang_id() -> str:
-    """As a job's id, so that the broker can tell who came first."""
-    return f"call-{make_id('job', time.time_ns() // 1_000_000, secrets.token_bytes(10)).removeprefix('job-')}"
 
 
 def _on(host: Host, node_id: str) -> Host:

@@ -14,9 +14,9 @@ from ray.exceptions import RayError
 from kinetic_ray.core.state import Reason
 from kinetic_ray.runner.calls.agents import Agent, Agents
 from kinetic_ray.runner.calls.asks import Asks, Refused
-from kinetic_ray.runner.calls.errands import TRIES, Errand, Value
+from kinetic_ray.runner.calls.errands import TRIES, Errand, Value, new_gang_id
 from kinetic_ray.runner.calls.failures import CallFailure
-from kinetic_ray.runner.calls.gangs import Gang, NotBegun, new_gang_id
+from kinetic_ray.runner.calls.gangs import Gang, NotBegun
 from kinetic_ray.runner.calls.roster import Phase
 from kinetic_ray.runner.calls.seating import ticket_of
 from kinetic_ray.runner.calls.sequence import PATIENCE, Sequence

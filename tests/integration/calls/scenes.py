@@ -315,6 +315,17 @@ def edits(me: Caller) -> None:
     assert len(me.phases()) == 1
 
 
+def more_kinds_of_gangs_than_places(me: Caller, folder: str) -> None:
+    """Those that rest lose their places to others and come back, again and again."""
+    pairs = Wish(hosts=2, cpus=0.5, python=PYTHON)
+    kinds = [Wish(**{**base.to_dict(), "env_vars": {"KIND": str(n)}}) for n in range(5) for base in (CPU, pairs)]
+    for number in range(4):
+        calls = {me.call(leave_mark, folder, f"{number}-{n}", wish=kind): n for n, kind in enumerate(kinds)}
+        assert ray.get(list(calls), timeout=100) == [""] * len(kinds)
+        for n, kind in enumerate(kinds):
+            assert Path(folder, f"{number}-{n}").read_text() == "x" * kind.ranks
+
+
 def nested(me: Caller) -> None:
     """All CPUs are held by calls that wait for what they have called themselves."""
     whole = Wish(python=PYTHON)

@@ -42,6 +42,7 @@ def test_calls(play: Play, name: str) -> None:
         "cancelled",
         "desk_killed",
         "broker_killed",
+        pytest.param("more_kinds_of_gangs_than_places", marks=pytest.mark.slow),
     ],
 )
 def test_calls_that_leave_marks(play: Play, name: str, tmp_path: Path) -> None:
