@@ -27,6 +27,8 @@ from kinetic_ray.runner.slices import Host, Misplaced, Placement, check_hosts, h
 PLACED_WITHIN = 120
 #: Seconds that an idle gang keeps its lease while nobody wants it.
 KEEPS_CPUS, KEEPS_SLICES = 1.0, 300.0
+#: Until Ray's head knows that a removed group's resources are free. Who wants them sooner waits half a second or more.
+_NOTED_WITHIN = 0.11
 #: Arguments of this size are put into Ray's store once for all ranks.
 _SHARED = 100 << 10
 _HEADS = 256
@@ -161,6 +163,7 @@ class Gang:
         placement, self._placement = self._placement, None
         if placement is not None:
             await asyncio.to_thread(placement.remove)
+            await asyncio.sleep(_NOTED_WITHIN)
 
     async def end_children(self, reason: str, message: str) -> None:
         """Ends all children with all below them; a running call fails for the reason given."""
