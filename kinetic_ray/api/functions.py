@@ -116,6 +116,12 @@ class RemoteFunction(Generic[P, R]):
         self._check(args, kwargs)
         return submit(Call(self.__wrapped__, args, kwargs, self._name), self._options)
 
+    def _new_caller(self) -> Caller:
+        from kinetic_ray.calls.caller import Caller
+
+        self._caller = Caller(self.__wrapped__, self._options, self._name)
+        return self._caller
+
     def _check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._takes is None:
             self._takes = takes_of(self.__wrapped__)
@@ -142,12 +148,9 @@ class RemoteFunction(Generic[P, R]):
             >>> kinetic.get(double.remote(21))  # doctest: +SKIP
             42
         """
-        from kinetic_ray.calls.caller import Caller
-
         self._check(args, kwargs)
-        if self._caller is None:
-            self._caller = Caller(self.__wrapped__, self._options, self._name)
-        return cast("ObjectRef[R]", self._caller.call(args, kwargs))
+        caller = self._caller or self._new_caller()
+        return cast("ObjectRef[R]", caller.call(args, kwargs))
 
     @own_frames_hidden()
     def options(self, **overrides: Unpack[OptionKwargs]) -> RemoteFunction[P, R]:
