@@ -112,7 +112,7 @@ def inner(x): return x + 1
 @kinetic.remote
 def train(x): return x, CONFIG.next() == CONFIG, CONFIG.kind is Kind.A, type(inner).__name__, inner(x)
 """,
-        "(4, True, True, 'function', 5)",
+        "(4, True, True, 'RemoteFunction', 5)",
     ),
 }
 WORK = """
@@ -159,7 +159,7 @@ def value_elsewhere(home: Path, project: Path) -> str:
     (entry, *_) = list_entries(open_store(store, create=False))
     if project.exists():
         shutil.rmtree(project)
-    env = {**environment(home), "PYTHONPATH": str(ROOT)}
+    env = {**environment(home), "PYTHONPATH": str(ROOT), "KINETIC_JOB_ID": entry.job_id}
     command = [sys.executable, str(FAR_HOST), str(store), entry.job_id]
     done = subprocess.run(command, cwd=home / "tmp", env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
