@@ -116,6 +116,7 @@ class Asking:
             offer = await self._patiently(ticket)
         except NeverFits as exc:
             ledger.refuse(job_id, str(exc))
+            self._bell.changes += 1  # those behind it had their offers while they were held up
             await self._serve({})
             return RETRY
         except (KineticError, OSError) as exc:

@@ -134,10 +134,6 @@ class SliceBroker:
         await self._begin()
         return self._ledger.snapshot()
 
-    async def where(self, job_id: str) -> str:
-        """Why a job waits, or "" if it doesn't."""
-        return self._ledger.reason(job_id)
-
     async def holds(self) -> dict[str, list[str]]:
         """The slices that each job holds."""
         await self._begin()

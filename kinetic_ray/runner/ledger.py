@@ -183,11 +183,12 @@ class Ledger:
             The holders.
         """
         dropped = []
-        holders = {lease.ticket.job_id for lease in found.leases}
+        epochs = {lease.ticket.job_id: lease.ticket.epoch for lease in found.leases}
         for job_id, lease in tuple(self._leases.items()):
-            if job_id in holders or (job_id, lease.ticket.epoch) in found.ended:
+            mine = (job_id, lease.ticket.epoch)
+            if mine in epochs.items() or mine in found.ended:  # what an older driver holds still says nothing of this
                 self._placed.add(job_id)
-            if job_id in holders:
+            if job_id in epochs:
                 self._missing_since.pop(job_id, None)
                 continue
             since = self._missing_since.setdefault(job_id, now)

@@ -93,6 +93,25 @@ async def until(waiting: Callable[[], Awaitable[dict[str, Any]]], state: str) ->
     return answer
 
 
+async def granted(broker: SliceBroker, ticket: dict[str, Any]) -> dict[str, Any]:
+    """The grant of what is free; the first answer may be another where the machine is busy."""
+    return await until(lambda: broker.acquire(ticket), "granted")
+
+
+async def until_told(broker: SliceBroker, ticket: dict[str, Any], words: str) -> str:
+    """Polls an acquire until its reason for waiting has some words in it; gives the whole."""
+    reason = ""
+    while words not in reason:
+        reason = (await broker.acquire(ticket, reason, 5.0))["reason"]
+    return reason
+
+
+async def reason_of(broker: SliceBroker, job_id: str) -> str:
+    """Why one waits; "" if it doesn't."""
+    waiting = {one["holder"]: one["reason"] for one in (await broker.snapshot())["queue"]}
+    return waiting.get(job_id, "")
+
+
 def names(answer: dict[str, Any]) -> list[str]:
     assert answer["state"] == "granted", answer
     return [one["name"] for one in answer["slices"]]

@@ -10,13 +10,25 @@ import pytest
 from kinetic_ray.errors import ConfigError
 from kinetic_ray.runner.broker import SliceBroker
 from kinetic_ray.runner.scaling import Offer
-from tests.unit.brokers import PATIENCE, V6E, FixedPool, cpu, names, run, tpu, until
+from tests.unit.brokers import (
+    PATIENCE,
+    V6E,
+    FixedPool,
+    cpu,
+    granted,
+    names,
+    reason_of,
+    run,
+    tpu,
+    until,
+    until_told,
+)
 from tests.waiting import wait_until
 
 
 def test_a_free_slice_is_granted_by_name_with_its_nodes() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        answer = await broker.acquire(tpu("job-a"))
+        answer = await granted(broker, tpu("job-a"))
         nodes = [f"node-0.0.{i}" for i in range(4)]
         assert answer == {"state": "granted", "slices": [{"name": "v6e-0", "nodes": nodes}]}
 
@@ -25,7 +37,7 @@ def test_a_free_slice_is_granted_by_name_with_its_nodes() -> None:
 
 def test_acquire_is_safe_to_repeat() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        assert names(await broker.acquire(tpu("job-a"))) == names(await broker.acquire(tpu("job-a"))) == ["v6e-0"]
+        assert names(await granted(broker, tpu("job-a"))) == names(await granted(broker, tpu("job-a"))) == ["v6e-0"]
         assert await broker.holds() == {"job-a": ["v6e-0"]}
 
     run(FixedPool(2), scenario)
@@ -33,7 +45,7 @@ def test_acquire_is_safe_to_repeat() -> None:
 
 def test_one_waits_for_the_other_and_is_told_why() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         told = await broker.acquire(tpu("job-b"), "", 5.0)
         assert told["state"] == "waiting"
         assert told["reason"].startswith("waiting for 1 tpu-v6e-16 slice; first in the queue")
@@ -41,7 +53,7 @@ def test_one_waits_for_the_other_and_is_told_why() -> None:
         second = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b"), told["reason"], 5.0), "granted"))
         await broker.release("job-a", 1)
         assert names(await second) == ["v6e-0"]
-        assert await broker.where("job-b") == ""
+        assert await reason_of(broker, "job-b") == ""
 
     run(FixedPool(1), scenario)
 
@@ -74,7 +86,7 @@ def test_hosts_for_several_that_wait_are_asked_for_at_once() -> None:
     pool = FixedPool(2, together=2)
 
     async def scenario(broker: SliceBroker) -> None:
-        both = await asyncio.gather(broker.acquire(tpu("job-a")), broker.acquire(tpu("job-b")))
+        both = await asyncio.gather(granted(broker, tpu("job-a")), granted(broker, tpu("job-b")))
         assert sorted(names(both[0]) + names(both[1])) == ["v6e-0", "v6e-1"]
         assert sorted(pool.asked) == [(1, ()), (2, ())]
 
@@ -85,10 +97,10 @@ def test_while_hosts_are_being_started_the_reason_tells_of_it() -> None:
     pool = FixedPool(1, together=2)
 
     async def scenario(broker: SliceBroker) -> None:
-        told = await broker.acquire(tpu("job-a"), "", 5.0)
-        assert told["reason"] == "waiting for 1 tpu-v6e-16 slice; first in the queue; starting its hosts"
+        told = await until_told(broker, tpu("job-a"), "starting")
+        assert told == "waiting for 1 tpu-v6e-16 slice; first in the queue; starting its hosts"
         await broker.acquire(tpu("job-b"), "", 0.3)  # the second question, at which the pool has its hosts
-        assert names(await until(lambda: broker.acquire(tpu("job-a"), told["reason"], 5.0), "granted")) == ["v6e-0"]
+        assert names(await until(lambda: broker.acquire(tpu("job-a"), told, 5.0), "granted")) == ["v6e-0"]
 
     run(pool, scenario)
 
@@ -105,9 +117,40 @@ def test_what_never_fits_is_refused_and_blocks_nobody() -> None:
     run(FixedPool(2), scenario)
 
 
+class Pensive(FixedPool):
+    """Takes its time over what it can't ever have, and says a word with what it has."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.go_on = threading.Event()
+
+    def check(self, kind: tuple[str, int], count: int) -> None:
+        if count == 3:
+            self.go_on.wait(PATIENCE)
+        super().check(kind, count)
+
+    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
+        return Offer(super().slices(kind, count, exclude).slices, "it is here")
+
+
+def test_one_behind_what_is_refused_late_gets_what_it_was_offered_before() -> None:
+    pool = Pensive()
+
+    async def scenario(broker: SliceBroker) -> None:
+        big, small = tpu("job-big", 3), tpu("job-small")
+        await until_told(broker, big, "starting its hosts")
+        await broker.acquire(small, "", 0.3)
+        await until_told(broker, big, "it is here")  # the small one's offer, while it is held up
+        pool.go_on.set()
+        await until(lambda: broker.acquire(big), "refused")
+        assert names(await granted(broker, small)) == ["v6e-0"]
+
+    run(pool, scenario)
+
+
 def test_one_behind_more_than_the_pool_has_in_all_still_gets_its_turn() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         second = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b")), "granted"))
         third = asyncio.create_task(until(lambda: broker.acquire(tpu("job-c")), "granted"))
         await broker.release("job-a", 1)
@@ -120,9 +163,9 @@ def test_one_behind_more_than_the_pool_has_in_all_still_gets_its_turn() -> None:
 
 def test_cpu_jobs_run_while_a_slice_is_waited_for_and_queue_among_themselves() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         await broker.acquire(tpu("job-b"), "", 0.3)
-        assert names(await broker.acquire(cpu("job-c", 2.0))) == []
+        assert names(await granted(broker, cpu("job-c", 2.0))) == []
         told = await broker.acquire(cpu("job-d"), "", 5.0)
         assert told["reason"] == "waiting for 1 x 1 CPUs; first in the queue, 0 of 2 CPUs free; held by job-c"
         refused = await broker.acquire(cpu("job-e", 3.0))
@@ -135,7 +178,7 @@ def test_a_driver_that_is_gone_gives_back_its_lease_and_its_place() -> None:
     pool = FixedPool(1)
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         await broker.acquire(tpu("job-b"), "", 0.3)
         third = asyncio.create_task(until(lambda: broker.acquire(tpu("job-c")), "granted"))
         pool.events.put({"event": "driver_gone", "job_id": "job-b"})
@@ -150,8 +193,8 @@ def test_a_newer_driver_takes_over_and_the_older_is_fenced() -> None:
     pool = FixedPool(1)
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a", epoch=1))
-        assert names(await broker.acquire(tpu("job-a", epoch=2))) == ["v6e-0"]
+        await granted(broker, tpu("job-a", epoch=1))
+        assert names(await granted(broker, tpu("job-a", epoch=2))) == ["v6e-0"]
         assert await broker.acquire(tpu("job-a", epoch=1)) == {"state": "fenced"}
         await broker.release("job-a", 1)
         assert await broker.holds() == {"job-a": ["v6e-0"]}
@@ -163,7 +206,7 @@ def test_a_newer_driver_takes_over_and_the_older_is_fenced() -> None:
 
 def test_a_waiting_driver_learns_that_it_is_fenced() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         old = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b", epoch=1), "", 5.0), "fenced"))
         await broker.acquire(tpu("job-b", epoch=1), "", 0.3)
         new = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b", epoch=2), "", 5.0), "granted"))
@@ -178,7 +221,7 @@ def test_a_slice_that_lost_a_host_is_not_granted_until_it_has_new_nodes() -> Non
     pool = FixedPool(1)
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         waiting = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b"), "", 0.3), "granted"))
         pool.events.put({"event": "host_lost", "node_id": "node-0.0.2", "slice": "v6e-0", "worker_id": 2})
         pool.events.put({"event": "driver_gone", "job_id": "job-a"})
@@ -195,9 +238,9 @@ def test_a_scaler_that_fails_is_asked_again_and_the_reason_tells_of_it() -> None
     pool = FixedPool(1, broken=1)
 
     async def scenario(broker: SliceBroker) -> None:
-        told = await broker.acquire(tpu("job-a"), "", 5.0)
-        assert told["reason"].endswith("no hosts for now: hosts can't be started: out of processes")
-        assert names(await until(lambda: broker.acquire(tpu("job-a"), told["reason"], 5.0), "granted")) == ["v6e-0"]
+        told = await until_told(broker, tpu("job-a"), "no hosts")
+        assert told.endswith("no hosts for now: hosts can't be started: out of processes")
+        assert names(await until(lambda: broker.acquire(tpu("job-a"), told, 5.0), "granted")) == ["v6e-0"]
 
     run(pool, scenario)
 
@@ -206,7 +249,7 @@ def test_threads_end_with_the_stream() -> None:
     pool = FixedPool(1)
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
 
     run(pool, scenario)
     for thread in threading.enumerate():
@@ -226,8 +269,8 @@ def test_a_fault_while_asking_refuses_the_job_instead_of_leaving_it_in_the_queue
     async def scenario(broker: SliceBroker) -> None:
         answer = await until(lambda: broker.acquire(tpu("job-a")), "refused")
         assert "KeyError" in answer["reason"]
-        assert await broker.where("job-a") == ""
-        assert (await broker.acquire(cpu("job-b")))["state"] == "granted"
+        assert await reason_of(broker, "job-a") == ""
+        assert (await granted(broker, cpu("job-b")))["state"] == "granted"
 
     run(Confused(1), scenario)
 
@@ -237,11 +280,11 @@ def test_a_fault_while_asking_refuses_the_job_instead_of_leaving_it_in_the_queue
 
 def test_the_more_urgent_is_served_first() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         await broker.acquire(tpu("job-b"), "", 0.3)
         told = await broker.acquire(tpu("job-c", priority=5), "", 0.3)
         assert "first in the queue" in told["reason"]
-        assert "position 2 in the queue, behind job-c" in await broker.where("job-b")
+        assert "position 2 in the queue, behind job-c" in await reason_of(broker, "job-b")
         later = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b"), "", 5.0), "granted"))
         await broker.release("job-a", 1)
         assert names(await until(lambda: broker.acquire(tpu("job-c", priority=5)), "granted")) == ["v6e-0"]
@@ -270,7 +313,7 @@ def test_one_that_was_passed_asks_for_hosts_of_its_own() -> None:
 
 def test_an_idle_lease_is_wanted_as_soon_as_somebody_waits() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("call-g", yields=True))
+        await granted(broker, tpu("call-g", yields=True))
         assert await broker.wanted(0.0) == []
         asked = asyncio.create_task(broker.wanted(PATIENCE))
         waiting = asyncio.create_task(until(lambda: broker.acquire(tpu("job-a"), "", 5.0), "granted"))
@@ -285,10 +328,10 @@ def test_an_idle_lease_is_wanted_as_soon_as_somebody_waits() -> None:
 
 def test_nobody_yields_for_what_is_free() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("call-g", yields=True))
+        await granted(broker, tpu("call-g", yields=True))
         asked = asyncio.create_task(broker.wanted(PATIENCE))
-        await broker.acquire(tpu("job-a"))
-        await broker.acquire(cpu("job-c"))
+        await granted(broker, tpu("job-a"))
+        await granted(broker, cpu("job-c"))
         assert not asked.done()
         asked.cancel()
 
@@ -317,7 +360,7 @@ def test_an_idle_lease_is_wanted_while_other_hosts_start_or_fail_to(error: Excep
     pool = Reluctant(error)
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("call-g", yields=True))
+        await granted(broker, tpu("call-g", yields=True))
         asked = asyncio.create_task(broker.wanted(PATIENCE))
         await broker.acquire(tpu("job-a"), "", 0.3)
         assert await asked == ["call-g"]
@@ -328,7 +371,7 @@ def test_an_idle_lease_is_wanted_while_other_hosts_start_or_fail_to(error: Excep
 
 def test_cpus_are_yielded_too() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(cpu("call-g", 2.0, yields=True))
+        await granted(broker, cpu("call-g", 2.0, yields=True))
         asked = asyncio.create_task(broker.wanted(PATIENCE))
         await broker.acquire(cpu("job-c"), "", 0.3)
         assert await asked == ["call-g"]
@@ -345,7 +388,7 @@ def test_slices_of_other_kinds_are_wanted_where_hosts_are_shared(shared: bool, h
             return super().slices(kind, count, exclude) if kind == V6E else Offer((), "hosts are in use", shared)
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("call-g", yields=True))
+        await granted(broker, tpu("call-g", yields=True))
         other = {**tpu("job-a"), "accelerator": "tpu-v5e-16"}
         await until_told(broker, other, "hosts are in use")
         assert await broker.wanted(0.0) == holders
@@ -353,32 +396,26 @@ def test_slices_of_other_kinds_are_wanted_where_hosts_are_shared(shared: bool, h
     run(Kinds(1), scenario)
 
 
-async def until_told(broker: SliceBroker, ticket: dict[str, Any], words: str) -> None:
-    reason = ""
-    while words not in reason:
-        reason = (await broker.acquire(ticket, reason, 5.0))["reason"]
-
-
 # Nested.
 
 
 def test_a_nested_call_that_can_never_have_its_turn_is_refused() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a", 2))
+        await granted(broker, tpu("job-a", 2))
         inner = tpu("call-n", 2, ancestors=["job-a"])
         refused = await until(lambda: broker.acquire(inner), "refused")
         assert refused["reason"] == (
             "2 tpu-v6e-16 slices for a nested call, beside the 2 that its callers hold until it returns: "
             "there are 3 slices of tpu-v6e-16, 4 were asked for"
         )
-        assert names(await broker.acquire(tpu("call-m", 1, ancestors=["job-a"]))) == ["v6e-2"]
+        assert names(await granted(broker, tpu("call-m", 1, ancestors=["job-a"]))) == ["v6e-2"]
 
     run(FixedPool(3), scenario)
 
 
 def test_a_nested_call_does_not_wait_behind_who_waits_for_its_caller() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         await broker.acquire(tpu("job-b", 2), "", 0.3)
         assert names(await until(lambda: broker.acquire(tpu("call-n", ancestors=["job-a"])), "granted")) == ["v6e-1"]
 
@@ -387,10 +424,10 @@ def test_a_nested_call_does_not_wait_behind_who_waits_for_its_caller() -> None:
 
 def test_nested_cpu_calls_are_granted_at_once_and_take_nothing() -> None:
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(cpu("job-a", 2.0))
+        await granted(broker, cpu("job-a", 2.0))
         await broker.acquire(cpu("job-w"), "", 0.3)
         for number in range(5):
-            assert names(await broker.acquire(cpu(f"call-{number}", 2.0, ancestors=["job-a"]))) == []
+            assert names(await granted(broker, cpu(f"call-{number}", 2.0, ancestors=["job-a"]))) == []
         await broker.release("job-a", 1)
         await until(lambda: broker.acquire(cpu("job-w")), "granted")
 
@@ -404,8 +441,8 @@ def test_the_supervisor_is_told_of_every_lease_and_of_who_waits() -> None:
     pool = FixedPool(1)
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a", name="train", priority=2))
-        await broker.acquire(cpu("call-c", 0.5, yields=True))
+        await granted(broker, tpu("job-a", name="train", priority=2))
+        await granted(broker, cpu("call-c", 0.5, yields=True))
         await until_told(broker, tpu("job-b", name="f"), "all slices are busy")
         books = await broker.snapshot()
         assert books["leases"] == [
@@ -415,7 +452,7 @@ def test_the_supervisor_is_told_of_every_lease_and_of_who_waits() -> None:
             | {"priority": 0, "idle_ok": True},
         ]
         (waits,) = books["queue"]
-        reason = await broker.where("job-b")
+        reason = await reason_of(broker, "job-b")
         wish = "1 tpu-v6e-16 slice"
         assert waits == {"holder": "job-b", "name": "f", "wish": wish, "reason": reason, "priority": 0}
         await asyncio.to_thread(wait_until, lambda: pool.books == books, PATIENCE, "word of it")
@@ -441,7 +478,7 @@ def test_word_that_was_lost_is_sent_again() -> None:
     pool = Deaf(1)
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         await asyncio.to_thread(wait_until, lambda: pool.leased == [("v6e-0",)], PATIENCE, "word of it")
 
     run(pool, scenario)

@@ -9,7 +9,7 @@ import pytest
 from kinetic_ray.runner.broker import SliceBroker, Times
 from kinetic_ray.runner.leases import Holdings
 from kinetic_ray.runner.queue import Lease, Slice, Ticket
-from tests.unit.brokers import PATIENCE, FixedPool, cpu, names, run, tpu, until
+from tests.unit.brokers import PATIENCE, FixedPool, cpu, granted, names, run, tpu, until
 from tests.waiting import wait_until
 
 QUICK = Times(settle=0.05, look=0.02, gone=0.1, unplaced=3600.0, tell=0.01)
@@ -81,7 +81,7 @@ def test_a_fresh_broker_grants_without_a_second_look() -> None:
     pool, cluster = FixedPool(1), Cluster()
 
     async def scenario(broker: SliceBroker) -> None:
-        assert names(await broker.acquire(tpu("job-a"))) == ["v6e-0"]
+        assert names(await granted(broker, tpu("job-a"))) == ["v6e-0"]
 
     run(pool, scenario, cluster, Times(settle=3600.0))
 
@@ -116,7 +116,7 @@ def test_a_holder_that_asks_again_is_told_what_it_holds() -> None:
     cluster = Cluster(holding(pool, "job-a", 1))
 
     async def scenario(broker: SliceBroker) -> None:
-        answer = await broker.acquire(tpu("job-a", epoch=2))
+        answer = await granted(broker, tpu("job-a", epoch=2))
         assert names(answer) == ["v6e-1"]
         assert answer["slices"][0]["nodes"] == [f"node-1.0.{i}" for i in range(4)]
         assert await broker.acquire(tpu("job-a", epoch=1)) == {"state": "fenced"}
@@ -222,14 +222,14 @@ def test_a_group_that_is_made_anew_keeps_its_lease() -> None:
         assert not waiting.done()
         waiting.cancel()
 
-    run(pool, scenario, cluster, Times(settle=0.05, look=0.02, gone=5.0), restarted=True)
+    run(pool, scenario, cluster, Times(settle=0.05, look=0.02, gone=PATIENCE), restarted=True)
 
 
 def test_a_holder_that_is_slow_to_place_itself_keeps_its_lease() -> None:
     pool, cluster = FixedPool(1), Cluster()
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         waiting = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b"), "", 5.0), "granted"))
         await cluster.looked(20)
         assert not waiting.done()
@@ -242,7 +242,7 @@ def test_one_that_had_placed_itself_and_died_while_nobody_waited_is_found_out_at
     pool, cluster = FixedPool(1), Cluster()
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         cluster.ended = {("job-a", 1)}
         assert names(await until(lambda: broker.acquire(tpu("job-b"), "", 5.0), "granted")) == ["v6e-0"]
 
@@ -254,7 +254,7 @@ def test_what_an_older_driver_had_placed_says_nothing_of_the_newer() -> None:
     cluster.ended = {("job-a", 1)}
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a", epoch=2))
+        await granted(broker, tpu("job-a", epoch=2))
         waiting = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b"), "", 5.0), "granted"))
         await cluster.looked(20)
         assert not waiting.done()
@@ -267,7 +267,7 @@ def test_a_holder_that_never_places_itself_loses_it_in_the_end() -> None:
     pool, cluster = FixedPool(1), Cluster()
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         assert names(await until(lambda: broker.acquire(tpu("job-b"), "", 5.0), "granted")) == ["v6e-0"]
 
     run(pool, scenario, cluster, Times(look=0.02, unplaced=0.1))
@@ -277,7 +277,7 @@ def test_nobody_looks_while_nobody_waits() -> None:
     pool, cluster = FixedPool(1), Cluster()
 
     async def scenario(broker: SliceBroker) -> None:
-        await broker.acquire(tpu("job-a"))
+        await granted(broker, tpu("job-a"))
         looks = cluster.looks
         waiting = asyncio.create_task(until(lambda: broker.acquire(tpu("job-b"), "", 5.0), "granted"))
         await cluster.looked(2)

@@ -54,6 +54,16 @@ def test_a_newer_driver_has_its_own_time_to_place_what_it_took_over() -> None:
     assert look(ledger, [], 61.0) == ["job-a"]
 
 
+def test_what_an_older_driver_still_holds_says_nothing_of_the_newer() -> None:
+    ledger = Ledger()
+    older = held(ledger, A)
+    ledger.admit(replace(A, epoch=2))
+    look(ledger, [older], 0.0)  # its groups go with its process, in a moment
+    assert look(ledger, [], 1.0) == []
+    assert look(ledger, [], 50.0) == []
+    assert look(ledger, [], 61.0) == ["job-a"]
+
+
 def test_other_kinds_are_left_alone_as_soon_as_they_are_in_nobodys_way() -> None:
     ledger = Ledger()
     other = replace(A, job_id="call-g", accelerator="tpu-v5e-4", yields=True)
