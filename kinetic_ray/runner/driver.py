@@ -33,6 +33,8 @@ _PLACED_WITHIN = 120.0
 #: How long word of a lost host is waited for when an agent dies before the run.
 _LOOK_AROUND = 2.0
 _POLL = 30.0
+#: How long the broker's first answer is waited for, which it gives at once unless the machine is overloaded.
+_FIRST_WORD = 30.0
 _AGAIN = 0.5
 _GOODBYE = 5.0
 _LOG = logging.getLogger(__name__)
@@ -156,19 +158,20 @@ class Driver:
     # Queue.
 
     def _queue(self) -> Lease:
-        """Waits for its turn, at most `capacity_timeout`."""
+        """Waits for its turn, at most `capacity_timeout`; but for a first word of the queue in any case."""
         ticket = ticket_of(self._job.spec, self._job.epoch)
-        bound = self._job.spec.capacity_timeout
-        deadline = None if bound is None else time.monotonic() + bound
+        bound, begun = self._job.spec.capacity_timeout, time.monotonic()
         seen = ""
         while True:
+            # What is bounded is the wait for hosts, not how long a busy machine takes to say whether there are any.
+            deadline = None if bound is None else begun + (bound if seen else max(bound, _FIRST_WORD))
             self._broker = self._broker or find_broker(self._supervisor)
             acquire = self._broker.acquire.options(name=f"{self._job.spec.func_name} ({ticket.job_id}): acquire")
             asked = {0: acquire.remote(ticket.to_dict(), seen, _POLL)}
             try:
                 answer = self._inbox.gather(asked, deadline)[0]
             except TimedOut:
-                why = seen or self._ask_why()
+                why = seen or "the slice broker has not answered"
                 raise Over(Reason.UNSCHEDULABLE, f"no room within capacity_timeout={bound:g} s: {why}") from None
             except RayActorError as exc:  # it restarts, and keeps our place no longer than it lived
                 _LOG.warning("the slice broker is away: %s", exc)
@@ -187,15 +190,6 @@ class Driver:
             if answer["reason"] != seen:
                 seen = answer["reason"]
                 self._recorder.add(EventKind.QUEUED, message=seen)
-
-    def _ask_why(self) -> str:
-        """The reason for waiting, where the wait was too short to be told of it."""
-        asked = {0: self._broker.where.remote(self._job.spec.job_id)}
-        try:
-            told = self._inbox.gather(asked, time.monotonic() + _GOODBYE)[0]
-        except (TimedOut, RayError):
-            told = ""
-        return str(told) or "its turn had not come"
 
     # One attempt.
 
