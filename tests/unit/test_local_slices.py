@@ -36,12 +36,23 @@ class Machine:
     def begin(self) -> None: ...
 
 
-def run(scenario: Callable[[Slices], Coroutine[Any, Any, None]], folder: Path) -> None:
+def run(
+    scenario: Callable[[Slices], Coroutine[Any, Any, None]],
+    folder: Path,
+    max_hosts: int = 1,
+    *,
+    told: list[str] | None = None,
+) -> None:
+    class Telling(Hub):
+        def publish(self, event: str, **fields: object) -> None:
+            if told is not None:
+                told.append(event)
+
     async def main() -> None:
         runtime = SimpleNamespace(hosts=folder, sockets=folder, nursery=folder / "nursery")
         machine = cast(Any, Machine())
-        limits = pool.Limits(max_hosts=1)
-        slices = Slices(cast(Any, runtime), machine, machine, Hub(), limits, machine)
+        limits = pool.Limits(max_hosts=max_hosts)
+        slices = Slices(cast(Any, runtime), machine, machine, Telling(), limits, machine)
         await scenario(slices)
         await slices.close()
 
@@ -66,3 +77,31 @@ def test_one_that_was_given_back_makes_room_at_once(tmp_path: Path) -> None:
         assert [one["name"] for one in answer["slices"]] == ["tpu-v5e-4-0"]
 
     run(scenario, tmp_path)
+
+
+def test_one_who_does_not_know_what_is_in_use_changes_nothing_of_that(tmp_path: Path) -> None:
+    async def scenario(slices: Slices) -> None:
+        await slices.request(V6E, 1, ())
+        slices.lease(["tpu-v6e-4-0"])
+        answer = await slices.request(V6E, 1, None)
+        assert [one["name"] for one in answer["slices"]] == ["tpu-v6e-4-1"]
+        assert "in use" in (await slices.request(V5E, 1, None))["wait"]
+
+    run(scenario, tmp_path, max_hosts=2)
+
+
+def test_however_many_ask_in_vain_they_are_told_once_to_ask_again(tmp_path: Path) -> None:
+    """Each word of room has all of them ask, so one word for each answer would have them ask without end."""
+
+    async def scenario(slices: Slices) -> None:
+        slices.held_s = 0.3
+        await slices.request(V6E, 1, ())
+        for _ in range(100):
+            assert "in use" in (await slices.request(V5E, 1, ["tpu-v6e-4-0"]))["wait"]
+        all_told = asyncio.Event()
+        asyncio.get_running_loop().call_later(slices.held_s, all_told.set)
+        await all_told.wait()
+        assert 1 <= told.count("room") < 5
+
+    told: list[str] = []
+    run(scenario, tmp_path, told=told)

@@ -45,18 +45,20 @@ class Slices:
     hub: Hub
     limits: pool.Limits
     nursery: Nursery
+    held_s: float = _HELD_S
     _slices: dict[str, SimulatedSlice] = field(default_factory=dict)
     _leased: frozenset[str] = frozenset()
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_STARTS_AT_ONCE))
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _room: asyncio.TimerHandle | None = None
 
-    async def request(self, accelerator: Accelerator, count: int, leased: Collection[str]) -> dict[str, Any]:
+    async def request(self, accelerator: Accelerator, count: int, leased: Collection[str] | None) -> dict[str, Any]:
         """Slices that are up and not leased; the missing ones are started first, if they can be.
 
         Args:
             accelerator: What kind.
             count: How many.
-            leased: Names of all slices, of any kind, that are in use.
+            leased: Names of all slices, of any kind, that are in use; None from one who doesn't know.
 
         Returns:
             {"slices": [...]}, and "wait" with the reason if there are fewer than asked for.
@@ -64,7 +66,8 @@ class Slices:
         Raises:
             SubmissionError: They could not be started.
         """
-        self.lease(leased)
+        if leased is not None:
+            self.lease(leased)
         chosen, wait = self._choose(accelerator, count)
         for one in chosen:
             one.used_at = one.handed_at = time.monotonic()
@@ -75,7 +78,7 @@ class Slices:
         answer: dict[str, Any] = {"slices": [one.offer() for one in up]}
         if wait or len(up) < len(chosen):
             answer["wait"] = wait or "a slice was lost while the others were starting"
-            asyncio.get_running_loop().call_later(_HELD_S, self.hub.publish, "room")
+            self._look_again()
         return answer
 
     def foresee(self, accelerator: Accelerator, count: int) -> None:
@@ -108,7 +111,7 @@ class Slices:
             self._stop(one.name)
             return
         one.state = "silent" if asked.silent else "going"
-        if one.name in self._leased or time.monotonic() - one.handed_at < _HELD_S:
+        if one.name in self._leased or time.monotonic() - one.handed_at < self.held_s:
             one.hurry.clear()
         else:  # nobody needs the grace
             one.hurry.set()
@@ -127,6 +130,15 @@ class Slices:
             await asyncio.wait(tuple(self._tasks))
 
     # Deciding.
+
+    def _look_again(self) -> None:
+        """What was handed out may be taken for others then. One word for all: each makes all that wait ask again."""
+        if self._room is None:
+            self._room = asyncio.get_running_loop().call_later(self.held_s, self._say_room)
+
+    def _say_room(self) -> None:
+        self._room = None
+        self.hub.publish("room")
 
     def _choose(self, accelerator: Accelerator, count: int) -> tuple[list[SimulatedSlice], str]:
         self._make_memory(accelerator, count)
@@ -159,7 +171,7 @@ class Slices:
     def _kept(self) -> set[str]:
         """What must not be stopped for another's sake."""
         now = time.monotonic()
-        return {*self._unusable(), *(n for n, one in self._slices.items() if now - one.handed_at < _HELD_S)}
+        return {*self._unusable(), *(n for n, one in self._slices.items() if now - one.handed_at < self.held_s)}
 
     def _make_memory(self, accelerator: Accelerator, count: int) -> None:
         import psutil

@@ -212,7 +212,7 @@ class Supervisor:
         count = int(request["count"])
         if why := pool.refusal(self._limits, accelerator, count):
             raise Unschedulable(why)
-        return await self._slices.request(accelerator, count, request.get("exclude") or ())
+        return await self._slices.request(accelerator, count, request.get("exclude"))
 
     async def _lease(self, request: Request) -> Answer:
         self._slices.lease(request["names"])
