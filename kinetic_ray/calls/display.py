@@ -17,8 +17,9 @@ _LOG = logging.getLogger("kinetic_ray")
 _PATIENCE = 30.0
 #: Seconds between looks after what this process still holds of its calls, and until a desk that is gone is asked again.
 _TICK, _RETRY = 0.5, 1.0
-#: At the end: seconds in which nothing more was printed, and the longest that is waited for that.
-_QUIET, _LONGEST = 0.05, 2.0
+#: At the end: seconds in which nothing more was printed (agents pass lines on every twentieth of a second), and the
+#: longest that is waited for that.
+_QUIET, _LONGEST = 0.3, 3.0
 
 
 def prefixed(line: Sequence[Any]) -> str:
