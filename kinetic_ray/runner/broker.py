@@ -27,6 +27,8 @@ NAME, NAMESPACE = "kinetic-broker", "kinetic"
 #: A grant that comes within this many seconds spares its driver a word about waiting.
 _GRACE = 0.3
 _MAX_ASKS = 64
+#: Threads that read the cluster's table and tell the supervisor, whatever the asking for hosts waits for.
+_CLERKS = 2
 
 Capacity = Callable[[], tuple[float, int]]
 Table = Callable[[], Holdings]
@@ -80,8 +82,9 @@ class SliceBroker:
         self._restarted = restarted
         self._ledger = Ledger()
         self._bell = Bell()
-        self._threads = ThreadPoolExecutor(_MAX_ASKS, thread_name_prefix="kinetic-scaler")
-        self._asking = Asking(scaler, self._threads, self._ledger, self._bell, self._serve)
+        self._threads = ThreadPoolExecutor(_CLERKS, thread_name_prefix="kinetic-books")
+        asks = ThreadPoolExecutor(_MAX_ASKS, thread_name_prefix="kinetic-scaler")  # each may take as long as hosts do
+        self._asking = Asking(scaler, asks, self._ledger, self._bell, self._serve)
         self._early: dict[str, Ticket] = {}
         self._beginning: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None

@@ -77,7 +77,10 @@ class Scaler(Protocol):
         """
 
     def follow(self, tell: Callable[[Event], None]) -> None:
-        """Calls `tell` with each event (`driver_gone`, `host_lost`, `slice_up`); returns when the stream ends."""
+        """Calls `tell` with each event (`driver_gone`, `host_lost`, `slice_up`); returns when the stream ends.
+
+        The first event of a stream is `following`: what happened before it was not told.
+        """
 
 
 class SocketScaler:

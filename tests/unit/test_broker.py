@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -480,5 +481,32 @@ def test_word_that_was_lost_is_sent_again() -> None:
     async def scenario(broker: SliceBroker) -> None:
         await granted(broker, tpu("job-a"))
         await asyncio.to_thread(wait_until, lambda: pool.leased == [("v6e-0",)], PATIENCE, "word of it")
+
+    run(pool, scenario)
+
+
+def test_the_books_are_told_however_many_questions_are_open() -> None:
+    """Questions wait for hosts, for minutes maybe, and each takes a thread."""
+    pool = FixedPool(1, together=1000)
+    many = 80
+
+    async def scenario(broker: SliceBroker) -> None:
+        await asyncio.gather(*(broker.acquire(tpu(f"job-{number:02}"), "", 0.0) for number in range(many)))
+        told = partial(wait_until, lambda: len(pool.books.get("queue", ())) == many, PATIENCE, "word of all")
+        await asyncio.to_thread(told)
+        pool.let_go()
+
+    run(pool, scenario)
+
+
+def test_who_has_missed_what_was_told_asks_again() -> None:
+    pool = FixedPool(1)
+
+    async def scenario(broker: SliceBroker) -> None:
+        await granted(broker, tpu("job-a"))
+        await until_told(broker, tpu("job-b"), "all slices are busy")
+        asked = len(pool.asked)
+        pool.events.put({"event": "following"})
+        await asyncio.to_thread(wait_until, lambda: len(pool.asked) > asked, PATIENCE, "another question")
 
     run(pool, scenario)

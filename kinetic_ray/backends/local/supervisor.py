@@ -21,7 +21,7 @@ from typing import Any
 
 from kinetic_ray.backends.local import env, guard, leftovers, pool, preempt
 from kinetic_ray.backends.local.head import Head
-from kinetic_ray.backends.local.hub import Hub
+from kinetic_ray.backends.local.hub import Hub, push
 from kinetic_ray.backends.local.launch import Launcher
 from kinetic_ray.backends.local.need import check_need
 from kinetic_ray.backends.local.nursery import Nursery
@@ -263,6 +263,7 @@ class Supervisor:
         self._jobs.leave(job_id, writer)
 
     async def _events(self, _request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        push(writer, {"event": "following"})  # one who comes back has missed what was told meanwhile, and looks again
         await self._listen(reader, writer)
 
     async def _client(self, _request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
