@@ -22,7 +22,7 @@ from kinetic_ray.testing.processes import driver_process, rank_process
 
 #: Settings that would lead calls elsewhere.
 _OURS = ("home", "backend", "store", "profile", "output_dir", "local_slices", "local_idle_s")
-_START_S = 300.0
+_START_S, _ANSWER_S = 300.0, 30.0
 
 
 class LocalCluster:
@@ -79,10 +79,7 @@ class LocalCluster:
 
     def status(self) -> dict[str, Any]:
         """What `kinetic local status --json` tells."""
-        found = backend.status(self.home)
-        if found is None:
-            raise UsageError(f"the cluster of {self.home} doesn't run")
-        return found
+        return self._tell({"op": "status"})
 
     def slices(self) -> dict[str, str]:
         """The slices there are, and the state of each: starting, up, going, silent, lost, stopping."""
@@ -95,8 +92,7 @@ class LocalCluster:
             UsageError: So many can't ever be there.
         """
         request = {"op": "slices", "accelerator": accelerator, "chips_per_host": 0, "count": count}
-        answer = client.tell(runtime_of(self.home), request, _START_S)
-        return [one["name"] for one in answer["slices"]]
+        return [one["name"] for one in self._tell(request, _START_S)["slices"]]
 
     # What befalls it.
 
@@ -120,7 +116,7 @@ class LocalCluster:
             UsageError: There is no such slice or host; the message lists what there is.
         """
         asked = {"target": target, "grace": grace, "silent": silent, "return_after": return_after}
-        return client.tell(runtime_of(self.home), {"op": "preempt", **asked})
+        return self._tell({"op": "preempt", **asked})
 
     def kill_host(self, host: str) -> None:
         """Kills a host at once and without a word, as a crash does; its slice goes with it."""
@@ -160,6 +156,17 @@ class LocalCluster:
         process = rank_process(job, rank)
         process.suspend()
         self._later(seconds, lambda: process.resume() if process.is_running() else None)
+
+    def _tell(self, request: Mapping[str, object], timeout: float = _ANSWER_S) -> dict[str, Any]:
+        """What its supervisor answers.
+
+        Raises:
+            UsageError: It doesn't run, or refuses.
+        """
+        answer = client.ask(self.home, request, timeout)
+        if answer is None:
+            raise UsageError(f"the cluster of {self.home} doesn't run: start() it, inside of active()")
+        return answer
 
     def _host(self, name: str) -> tuple[Path, int]:
         """The folder and the guard of a host.

@@ -88,10 +88,15 @@ def test_what_befalls_ranks_and_drivers_needs_processes(kinetic_home: Path) -> N
     cluster = LocalCluster(kinetic_home)
     with pytest.raises(UsageError, match=r"no driver of job-.* runs now \(ended\)"):
         cluster.kill_driver(job)
-    with pytest.raises(UsageError, match="doesn't run"):
-        cluster.delay_host("tpu-v6e-16-0.0", 1.0)
-    with pytest.raises((FileNotFoundError, ConnectionError)):
-        cluster.preempt("tpu-v6e-16-0")
+    for befall in (
+        lambda: cluster.delay_host("tpu-v6e-16-0.0", 1.0),
+        lambda: cluster.kill_host("tpu-v6e-16-0.0"),
+        lambda: cluster.preempt("tpu-v6e-16-0"),
+        lambda: cluster.start_slices("tpu-v6e-16"),
+        cluster.status,
+    ):
+        with pytest.raises(UsageError, match=f"the cluster of {kinetic_home} doesn't run: start"):
+            befall()
 
 
 def test_calls_go_to_the_active_cluster_and_then_to_where_they_went(

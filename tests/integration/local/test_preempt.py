@@ -74,7 +74,7 @@ def test_a_preempted_job_says_so_and_the_next_runs_on_the_slice_that_returned(on
         "grace": 60.0,
         "return_after": 1.0,
     }
-    with pytest.raises(UsageError, match=f"{SLICE} is going already"):
+    with pytest.raises(UsageError, match=f"{SLICE} is (going|lost) already"):
         one_slice.preempt(SLICE)
     error = job.exception(60)
     assert isinstance(error, kinetic.JobFailed)

@@ -93,7 +93,7 @@ def test_a_held_up_rank_goes_on(kinetic_session_cluster):
     job = hold.run_async()
     wait_for(job, "call")
     process = rank_process(job, 0)
-    kinetic_session_cluster.delay_rank(job, 1.0)
+    kinetic_session_cluster.delay_rank(job, 5.0)
     wait_until(lambda: process.status() == psutil.STATUS_STOPPED, 10)
     wait_until(lambda: process.status() != psutil.STATUS_STOPPED, 30)
     with pytest.raises(kinetic.UsageError, match="rank 7 of .* has no process now"):
