@@ -141,13 +141,14 @@ class _Place:
             self._look_out(entrance.supervisor)  # before Ray: from here on the cluster isn't idle
         try:
             client = attaching.attach(entrance) if before is None else before.job
-        except BaseException:
+            desk = _find_desk(entrance.supervisor)
+        except BaseException:  # all of it or nothing: what is left here would be the user's own Ray to the next try
             self._close_lookout()
+            if before is None:
+                attaching.detach()
             raise
         self._is_ours = before is None
-        connection = Connection(
-            client, _find_desk(entrance.supervisor), config.ancestors(), target, entrance.supervisor
-        )
+        connection = Connection(client, desk, config.ancestors(), target, entrance.supervisor)
         self._pid, self._connection = os.getpid(), connection
         if not self._at_exit:
             self._at_exit = True
