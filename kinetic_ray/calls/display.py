@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 _LOG = logging.getLogger("kinetic_ray")
@@ -79,6 +80,7 @@ class Listener:
         self._answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._asked: Future[dict[str, Any]] | None = None  # and not taken yet
 
     def start(self) -> None:
         """Begins; does nothing when it has begun."""
@@ -98,12 +100,16 @@ class Listener:
     def _run(self) -> None:
         while not self._stopping.is_set() and not self._is_over():
             try:
-                asked = self._desk.listen.remote(self._client, _PATIENCE).future()
-                asked.add_done_callback(self._answers.put)
+                self._ask().add_done_callback(self._answers.put)
                 self._take(self._await_answer())
             except Exception as exc:  # noqa: BLE001 - the desk is gone, or Ray is: calls tell of that, not this thread
                 _LOG.debug("listening to the desk broke off: %s", exc)
                 self._stopping.wait(_RETRY)
+
+    def _ask(self) -> Future[dict[str, Any]]:
+        asked: Future[dict[str, Any]] = self._desk.listen.remote(self._client, _PATIENCE).future()
+        self._asked = asked
+        return asked
 
     def _await_answer(self) -> dict[str, Any] | None:
         while True:
@@ -118,17 +124,20 @@ class Listener:
 
     def _take(self, answer: dict[str, Any] | None) -> None:
         if answer is not None:
+            self._asked = None
             self._recall(answer["recalled"])
             self._show(answer["lines"])
 
     def _drain(self) -> None:
-        """Shows what comes in the last moment: a call's lines may be a little behind its value."""
+        """Shows what comes in the last moment: a call's lines may be a little behind its value.
+
+        The question that is on its way is the one that gets them.
+        """
         deadline = time.monotonic() + _LONGEST
         try:
             while (left := deadline - time.monotonic()) > 0:
-                lines = self._desk.listen.remote(self._client, _QUIET).future().result(timeout=left)["lines"]
-                self._show(lines)
-                if not lines:
-                    return
+                self._take((self._asked or self._ask()).result(timeout=min(left, _QUIET)))
+        except TimeoutError:
+            return
         except Exception as exc:  # noqa: BLE001 - as above: the end must not fail over a few lines
             _LOG.debug("the last lines of this process's calls were lost: %s", exc)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -58,10 +59,33 @@ def test_it_looks_after_what_the_process_holds_while_nothing_is_said(told: Told)
 
 
 def test_the_end_shows_what_comes_late(desk: Desk, told: Told) -> None:
-    late = iter([[["f", 0, "", "late"]], [["f", 0, "", "later"]], []])
-    desk.listen = Method(lambda *_: there({"lines": next(late), "recalled": []}))
+    late = iter([[["f", 0, "", "later"]], [["f", 0, "", "last"]]])
+    desk.listen = Method(lambda *_: next((there({"lines": [*lines], "recalled": []}) for lines in late), Ref()))
+    desk.tell(lines=[["f", 0, "", "late"]])
     told.listener.stop()
-    assert [line[3] for line in told.lines] == ["late", "later"]
+    assert [line[3] for line in told.lines] == ["late", "later", "last"]
+
+
+class AnsweredAtTheEnd(Future[Any]):
+    """Answered once somebody waits for it itself, as the end does."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not self.done():
+            self.set_result({"lines": [["f", 0, "", "late"]], "recalled": []})
+        return super().result(timeout)
+
+
+def test_the_end_asks_nothing_new_while_a_question_is_on_its_way(desk: Desk) -> None:
+    """The desk gives lines to one of them only: what the other got would be lost."""
+    question = Ref()
+    question.done = AnsweredAtTheEnd()
+    questions = iter([question])
+    asked = desk.listen = Method(lambda *_: next(questions, None) or Ref())
+    told = Told(desk)
+    told.listener.start()
+    wait_until(lambda: asked.calls, 10, "the listener to ask")
+    told.listener.stop()
+    assert [line[3] for line in told.lines] == ["late"]
 
 
 def test_a_desk_that_fails_is_asked_again() -> None:
