@@ -113,7 +113,7 @@ async def until_told(broker: SliceBroker, ticket: dict[str, Any], words: str) ->
 async def reason_of(broker: SliceBroker, job_id: str) -> str:
     """Why one waits; "" if it doesn't."""
     waiting = {one["holder"]: one["reason"] for one in (await broker.snapshot())["queue"]}
-    return waiting.get(job_id, "")
+    return str(waiting.get(job_id, ""))
 
 
 def names(answer: dict[str, Any]) -> list[str]:

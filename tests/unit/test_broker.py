@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
@@ -488,13 +487,18 @@ def test_word_that_was_lost_is_sent_again() -> None:
 def test_the_books_are_told_however_many_questions_are_open() -> None:
     """Questions wait for hosts, for minutes maybe, and each takes a thread."""
     pool = FixedPool(1, together=1000)
-    many = 80
 
     async def scenario(broker: SliceBroker) -> None:
-        await asyncio.gather(*(broker.acquire(tpu(f"job-{number:02}"), "", 0.0) for number in range(many)))
-        told = partial(wait_until, lambda: len(pool.books.get("queue", ())) == many, PATIENCE, "word of all")
-        await asyncio.to_thread(told)
+        waiting = [asyncio.create_task(broker.acquire(tpu(f"job-{number:02}"))) for number in range(70)]
+        await asyncio.to_thread(wait_until, lambda: len(pool.asked) >= 64, PATIENCE, "many questions")
+        await broker.acquire(tpu("job-late"), "", 0.0)
+
+        def told() -> bool:
+            return "job-late" in [one["holder"] for one in pool.books["queue"]]
+
+        await asyncio.to_thread(wait_until, told, PATIENCE, "word of the last")
         pool.let_go()
+        await asyncio.gather(*waiting)
 
     run(pool, scenario)
 
