@@ -32,6 +32,7 @@ class HostAgent:
         self._ports = PortKeeper()
         self._ranks: dict[int, HostedRank] = {}
         self._fenced = 0
+        self._announced = 0
         self._zygotes = ZygoteKeeper()
         self._stores: dict[str, Store] = {}
         self._lock = threading.Lock()  # of the attempts, never held for long
@@ -76,6 +77,9 @@ class HostAgent:
                 found = self._start(asked)
                 with self._lock:
                     self._ranks[asked.attempt] = found
+                    is_going = self._announced == asked.attempt
+                if is_going:
+                    found.terminate()
         return {"pid": found.pid}
 
     def next(self, attempt: int, timeout: float) -> list[dict[str, Any]]:
@@ -93,8 +97,9 @@ class HostAgent:
         return found.feed.take(timeout)
 
     def announce_end(self, attempt: int) -> None:
-        """This host is about to be taken away: an attempt that runs gets SIGTERM, as pods get it from Kubernetes."""
+        """This host is about to be taken away: an attempt that runs or is about to gets SIGTERM, as pods do on GKE."""
         with self._lock:
+            self._announced = attempt
             found = self._ranks.get(attempt)
         if found is not None:
             found.terminate()

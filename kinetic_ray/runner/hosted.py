@@ -43,6 +43,8 @@ class HostedRank:
         self._store = store
         self._zygote = zygote
         self._fenced = False
+        self._begun = self._is_going = False
+        self._notice_lock = threading.Lock()  # of these two
         self._phase = str(RankPhase.FETCH)
         self._oom_kills = oom_kills()
         self._log = _log_path(task, store)
@@ -64,6 +66,19 @@ class HostedRank:
 
     def terminate(self) -> None:
         """Sends the rank SIGTERM, and does no more: what it does about that, if anything, is up to the user's code."""
+        with self._notice_lock:
+            self._is_going = True
+            if self._begun:
+                self._send_notice()
+
+    def _begin(self) -> None:
+        """The child has said its first word: until then it could still have the zygote's handler of SIGTERM."""
+        with self._notice_lock:
+            if self._is_going and not self._begun:
+                self._send_notice()
+            self._begun = True
+
+    def _send_notice(self) -> None:
         if not self._child.ended.done():
             with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.kill(self.pid, signal.SIGTERM)
@@ -109,6 +124,7 @@ class HostedRank:
         except OSError:  # dead before it could listen
             return None
         while (message := self._lines.receive()) is not None:
+            self._begin()
             if message["t"] == "outcome":
                 told = Outcome.from_dict(message["outcome"])
                 continue

@@ -407,3 +407,23 @@ def test_published_outcomes_are_not_overwritten(gang_of: MakeGang, store: Store)
     published = JobJournal(store, JOB_ID).outcome(1, 1, 0)
     assert published is not None
     assert published.reason == "Cancelled"
+
+
+def test_a_notice_reaches_a_rank_that_is_about_to_start(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    gang.agents[0].announce_end(1)
+    gang.start(programs.wait_forever)
+    assert gang.outcome().exit_code == -signal.SIGTERM
+    gang.start(programs.wait_forever)  # the next attempt has had no notice
+    gang.agents[0].announce_end(1)
+    assert gang.agents[0].next(2, 1.0)
+    gang.agents[0].announce_end(2)
+    assert gang.outcome().exit_code == -signal.SIGTERM
+
+
+def test_a_notice_is_not_lost_on_a_child_that_has_not_yet_left_its_zygote(gang_of: MakeGang) -> None:
+    gang = gang_of()
+    for _ in range(5):
+        gang.start(programs.wait_forever)
+        gang.agents[0].announce_end(gang.attempt)
+        assert gang.outcome().exit_code == -signal.SIGTERM
