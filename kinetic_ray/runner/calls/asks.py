@@ -29,6 +29,7 @@ class Asks:
     def __init__(self, supervisor: str) -> None:
         self._supervisor = supervisor
         self._broker: Any = None
+        self._undoing: set[asyncio.Future[None]] = set()
 
     async def acquire(self, ticket: Ticket, on_reason: Callable[[str], None]) -> Lease:
         """Waits for a lease, as long as it takes.
@@ -37,10 +38,16 @@ class Asks:
             Refused: It can't be had.
         """
         seen = ""
+        asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        asked.set_result(None)
         while True:
             try:
                 broker = await self._find()
-                answer = await broker.acquire.remote(ticket.to_dict(), seen, _POLL)
+                asked = asyncio.ensure_future(_answer(broker.acquire.remote(ticket.to_dict(), seen, _POLL)))
+                answer = await asyncio.shield(asked)
+            except asyncio.CancelledError:
+                self._undo(asked, ticket)
+                raise
             except RayError as exc:
                 await self._lose(exc)
                 continue
@@ -51,6 +58,18 @@ class Asks:
                 raise Refused(answer.get("reason") or "something newer holds its place in the queue")
             seen = answer["reason"]
             on_reason(seen)
+
+    def _undo(self, asked: asyncio.Future[Any], ticket: Ticket) -> None:
+        """Ray may deliver a release before the acquire that it was sent after: what that comes to goes back as well."""
+
+        async def give_back() -> None:
+            await asyncio.wait({asked})
+            asked.exception()
+            await self.release(ticket.job_id, ticket.epoch)
+
+        task = asyncio.ensure_future(give_back())
+        self._undoing.add(task)
+        task.add_done_callback(self._undoing.discard)
 
     async def release(self, holder: str, epoch: int) -> None:
         """Gives back what a gang holds or waits for; doesn't return before the broker knows."""
@@ -98,3 +117,7 @@ class Asks:
         _LOG.warning("the slice broker is away: %s", exc)
         self._broker = None
         await asyncio.sleep(_AGAIN)
+
+
+async def _answer(ref: Any) -> Any:
+    return await ref
