@@ -272,6 +272,7 @@ def test_a_cluster_is_not_idle_while_a_process_is_joined(own_cluster: Path, monk
     monkeypatch.setenv("KINETIC_LOCAL_IDLE_S", "1")
     got = program(
         """
+        import ray  # before: while it is imported nobody is joined yet
         first = joining.connect()
         answer(ended=first.ended.wait(6), task=task())
         """
