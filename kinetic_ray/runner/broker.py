@@ -148,6 +148,7 @@ class SliceBroker:
         """Returns when the leases are known. What is asked for before that is served by age, not by chance."""
         if self._beginning is None:
             follow(self._scaler, asyncio.get_running_loop(), self._hear)
+        if self._beginning is None or _has_failed(self._beginning):  # whoever met the failure asks again, or the next
             self._beginning = asyncio.create_task(self._recover())
         if early is not None and not self._beginning.done():
             known = self._early.get(early.job_id, early)
@@ -239,6 +240,10 @@ class SliceBroker:
         if event["event"] == "host_lost":
             self._asking.lost_nodes.add(event["node_id"])
         await self._change()
+
+
+def _has_failed(task: asyncio.Task[None]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
 
 
 def find_broker(supervisor: str) -> Any:

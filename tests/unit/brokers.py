@@ -79,9 +79,10 @@ def run(
     times: Times | None = None,
     *,
     restarted: bool = False,
+    capacity: Callable[[], tuple[float, int]] = lambda: (2.0, 1 << 30),
 ) -> None:
     async def main() -> None:
-        broker = SliceBroker(pool, lambda: (2.0, 1 << 30), table, times, restarted=restarted)
+        broker = SliceBroker(pool, capacity, table, times, restarted=restarted)
         await asyncio.wait_for(scenario(broker), PATIENCE)
 
     try:

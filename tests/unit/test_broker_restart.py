@@ -191,6 +191,25 @@ def test_nothing_is_granted_while_the_cluster_does_not_tell() -> None:
     run(pool, scenario, cluster, QUICK)
 
 
+def test_a_beginning_that_failed_is_made_again() -> None:
+    pool = FixedPool(1)
+    cluster = Cluster(holding(pool, "job-a", 0))
+    answers = iter([RuntimeError("the GCS does not answer")])
+
+    def capacity() -> tuple[float, int]:
+        if error := next(answers, None):
+            raise error
+        return 2.0, 1 << 30
+
+    async def scenario(broker: SliceBroker) -> None:
+        with pytest.raises(RuntimeError, match="the GCS does not answer"):
+            await broker.acquire(cpu("job-b"))
+        assert names(await granted(broker, cpu("job-b"))) == []
+        assert await broker.holds() == {"job-a": ["v6e-0"], "job-b": []}
+
+    run(pool, scenario, cluster, QUICK, capacity=capacity)
+
+
 # Leases that nobody holds any more.
 
 
