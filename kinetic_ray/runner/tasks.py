@@ -32,8 +32,8 @@ class Start:
 def ticket_of(spec: JobSpec, epoch: int) -> Ticket:
     """What the job wants of the cluster."""
     wanted = Ticket(spec.job_id, epoch, spec.accelerator, priority=spec.priority, name=spec.name or spec.func_name)
-    if spec.accelerator == CPU:
-        return replace(wanted, hosts=spec.hosts, cpus=spec.cpus, memory=spec.memory or 0)
+    if parse_accelerator(spec.accelerator).kind == "cpu":  # "cpu-2" as well, whose CPUs the spec has beside its name
+        return replace(wanted, accelerator=CPU, hosts=spec.hosts, cpus=spec.cpus, memory=spec.memory or 0)
     return replace(wanted, chips_per_host=_chips(spec), slices=spec.num_slices)
 
 
