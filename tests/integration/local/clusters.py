@@ -32,6 +32,13 @@ def slices(runtime: Runtime, name: str, count: int = 1, leased: tuple[str, ...] 
     return wire.call(runtime.sock, request, START_S)
 
 
+def numbers_in(folder: Path, ranks: int) -> list[int]:
+    """What each rank has written into a file of its own, which has the rank's name as soon as it is whole."""
+    files = [folder / str(rank) for rank in range(ranks)]
+    wait_until(lambda: all(file.exists() for file in files), 200, "every rank's number")
+    return [int(file.read_text()) for file in files]
+
+
 def processes(runtime: Runtime) -> list[psutil.Process]:
     """All living processes of a cluster, its supervisor first."""
     try:

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from kinetic_ray.backends.local import backend
 from kinetic_ray.backends.local.paths import runtime_of
-from tests.integration.local import probes, programs
-from tests.waiting import wait_until
+from tests.integration.local import clusters, probes, programs
 
 NAME = "outward"
 #: What `unshare` is given: this program then is root there, whoever started it.
@@ -50,9 +49,8 @@ def main(home: Path, address: str) -> None:
     started.mkdir()
     try:
         programs.hold.run_async(str(started))
-        wait_until(lambda: len(list(started.iterdir())) == programs.RANKS, 200, "the gang to run")
+        ranks = clusters.numbers_in(started, programs.RANKS)
         found = [asdict(port) for port in probes.ports(runtime_of(home))]
-        ranks = [int(one.read_text()) for one in started.iterdir()]
     finally:
         backend.stop(home, force=True)
     sys.stdout.write(json.dumps({"control": control, "ranks": ranks, "ports": found}) + "\n")

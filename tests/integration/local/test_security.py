@@ -20,7 +20,6 @@ from kinetic_ray.backends.local import backend
 from kinetic_ray.backends.local.paths import Runtime, runtime_of
 from tests.integration.local import clusters, outward, probes, programs
 from tests.integration.local.probes import Caller, Port
-from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
@@ -74,8 +73,7 @@ def guarded(test_homes: Path) -> Iterator[Guarded]:
             started = home / "started"
             started.mkdir()
             programs.hold.run_async(str(started))
-            wait_until(lambda: len(list(started.iterdir())) == programs.RANKS, 200, "the gang to run")
-            ranks = frozenset(int(one.read_text()) for one in started.iterdir())
+            ranks = frozenset(clusters.numbers_in(started, programs.RANKS))
             runtime = runtime_of(home)
             yield Guarded(home, runtime, ranks, tuple(probes.ports(runtime)))
         finally:
