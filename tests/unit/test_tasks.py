@@ -22,7 +22,9 @@ def test_tickets() -> None:
     assert ticket_of(replace(V6E, chips_per_host=None), 3).chips_per_host == 8
     gang = Ticket(JOB, 1, "cpu", hosts=2, cpus=0.5, memory=7, name="f")
     assert ticket_of(replace(CPU, hosts=2, cpus=0.5, memory=7), 1) == gang
-    assert ticket_of(replace(CPU, accelerator="cpu-2", cpus=2.0), 1) == Ticket(JOB, 1, "cpu", hosts=1, cpus=2.0, name="f")
+    assert ticket_of(replace(CPU, accelerator="cpu-2", cpus=2.0), 1) == Ticket(
+        JOB, 1, "cpu", hosts=1, cpus=2.0, name="f"
+    )
     named = ticket_of(replace(V6E, priority=7, name="nightly"), 1)
     assert (named.priority, named.name, named.yields, named.ancestors) == (7, "nightly", False, ())
 
