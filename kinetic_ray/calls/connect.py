@@ -140,12 +140,9 @@ class _Place:
         if within is None:
             self._look_out(entrance.supervisor)  # before Ray: from here on the cluster isn't idle
         try:
-            client = attaching.attach(entrance) if before is None else before.job
-            desk = _find_desk(entrance.supervisor)
-        except BaseException:  # all of it or nothing: what is left here would be the user's own Ray to the next try
+            client, desk = _attach(entrance) if before is None else (before.job, _find_desk(entrance.supervisor))
+        except BaseException:
             self._close_lookout()
-            if before is None:
-                attaching.detach()
             raise
         self._is_ours = before is None
         connection = Connection(client, desk, config.ancestors(), target, entrance.supervisor)
@@ -259,6 +256,16 @@ def _same_ray(before: attaching.Attached, entrance: Entrance | None) -> Entrance
         f"kinetic_ray's own, {ours}. Call ray.shutdown() before, or use another process; .run(...) and "
         ".run_async(...) work beside it"
     )
+
+
+def _attach(entrance: Entrance) -> tuple[str, Any]:
+    """This process's Ray job, and the desk. Both or nothing: a Ray that is left is the user's own to the next try."""
+    client = attaching.attach(entrance)
+    try:
+        return client, _find_desk(entrance.supervisor)
+    except BaseException:
+        attaching.detach()
+        raise
 
 
 def _find_desk(supervisor: str) -> Any:
