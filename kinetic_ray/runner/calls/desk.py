@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ray
@@ -20,6 +21,7 @@ from kinetic_ray.runner.calls.floor import Floor
 from kinetic_ray.runner.calls.instances import Instances
 from kinetic_ray.runner.calls.packing import Packed, keep_packed
 from kinetic_ray.runner.inbox import HostLost
+from kinetic_ray.runner.once import Once
 from kinetic_ray.runner.scaling import SocketScaler, follow, is_simulated
 from kinetic_ray.runner.slices import remove_groups
 
@@ -27,6 +29,8 @@ NAME, NAMESPACE = "kinetic-desk", "kinetic"
 #: Calls of all processes that may wait or run at once, their long polls among them.
 _CONCURRENCY = 100_000
 _LEND_PATIENCE = 60.0
+#: For what blocks: gangs that wait to be placed must not hold up one that gives its place back.
+_THREADS = 64
 #: How often it is looked whether those who call still live, and the supervisor hears that the cluster is in use.
 _LOOK = 1.0
 _LOG = logging.getLogger(__name__)
@@ -43,7 +47,7 @@ class Desk:
         """
         keep_packed()
         self._supervisor = supervisor
-        self._beginning: asyncio.Task[None] | None = None
+        self._beginning = Once(self._start)
         self._tasks: set[asyncio.Task[None]] = set()
         self._number = 0
         self._errands: dict[int, Errand] = {}
@@ -68,7 +72,7 @@ class Desk:
         Raises:
             CallFailure: It has no value.
         """
-        await self._begin()
+        await self._beginning.ensure()
         told = read_order(order)
         self._clients.welcome(told.client)
         self._number += 1
@@ -98,7 +102,7 @@ class Desk:
         Returns:
             {"gang": its id, "agent": its agent's handle}; None where there is nothing to lend.
         """
-        await self._begin()
+        await self._beginning.ensure()
         told = read_order(order)
         if told.wish.ranks > 1:
             return None
@@ -112,22 +116,22 @@ class Desk:
         Returns:
             {"lines": [[function, rank, where, text], ...], "recalled": [ids of gangs that aren't lent any more]}.
         """
-        await self._begin()
+        await self._beginning.ensure()
         return await self._clients.listen(client, patience)
 
     async def leave(self, client: str) -> None:
         """A process goes: its calls are dropped, what it made ends."""
-        await self._begin()
+        await self._beginning.ensure()
         self._leave(client)
 
     async def kill_actor(self, actor: str, no_restart: bool = True) -> None:  # noqa: ARG002 - as Ray's own kill takes it
         """Ends an instance."""
-        await self._begin()
+        await self._beginning.ensure()
         self._instances.kill(actor)
 
     async def say(self, place: str, client: str, rank: int, lines: Sequence[str]) -> None:
         """An agent passes on what its child has printed."""
-        await self._begin()
+        await self._beginning.ensure()
         agent = self._agents.at(place)
         gang = None if agent is None else self._floor.owner_at(agent) or self._instances.owner_at(agent)
         if gang is not None:
@@ -136,7 +140,7 @@ class Desk:
 
     async def snapshot(self) -> dict[str, Any]:
         """What there is, for people and tests."""
-        await self._begin()
+        await self._beginning.ensure()
         gangs = [*self._floor.gangs.values(), *self._instances.gangs()]
         return {
             "gangs": [
@@ -157,13 +161,9 @@ class Desk:
 
     # The beginning.
 
-    async def _begin(self) -> None:
-        if self._beginning is None:
-            self._beginning = asyncio.create_task(self._start())
-        if not self._beginning.done():
-            await asyncio.shield(self._beginning)
-
     async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(_THREADS, "kinetic-desk"))
         context = ray.get_runtime_context()
         simulated = is_simulated()
         self._agents = Agents(context.current_actor, self._lose_agent, self._displace)
@@ -171,7 +171,7 @@ class Desk:
         self._instances = Instances(self._asks, self._agents, self._clients.recall, simulated=simulated)
         await asyncio.to_thread(remove_groups, "call-")  # what a desk before this one held has died with it
         await self._asks.release_strays("call-")
-        follow(SocketScaler(self._supervisor), asyncio.get_running_loop(), self._hear)
+        follow(SocketScaler(self._supervisor), loop, self._hear)
         self._spawn(self._asks.follow_wanted(self._floor.want))
         self._spawn(self._look_after())
 
