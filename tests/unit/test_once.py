@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from kinetic_ray.runner.once import Once
+from tests.unit.loops import turn
 
 
 class Flaky:
@@ -16,7 +17,7 @@ class Flaky:
 
     async def begin(self) -> None:
         self.tries += 1
-        await asyncio.sleep(0)
+        await turn()
         if self.left:
             self.left -= 1
             raise ConnectionError("not yet")
@@ -53,7 +54,7 @@ def test_who_stops_waiting_stops_nobody_else() -> None:
         once = Once(there.begin)
         impatient = asyncio.create_task(once.ensure())
         patient = asyncio.create_task(once.ensure())
-        await asyncio.sleep(0)
+        await turn()
         impatient.cancel()
         await patient
         assert there.tries == 1

@@ -19,6 +19,7 @@ from kinetic_ray.runner.calls.gangs import Gang, NotBegun
 from kinetic_ray.runner.calls.lending import Hooks, Lending
 from kinetic_ray.runner.calls.roster import Phase
 from kinetic_ray.runner.calls.seating import ticket_of
+from kinetic_ray.runner.calls.wish import Order
 from kinetic_ray.runner.inbox import HostLost
 
 _LOG = logging.getLogger(__name__)
@@ -68,7 +69,8 @@ class Floor:
             return
         self._waiting[errand.number] = errand
         if (patience := errand.patience) is not None:
-            asyncio.get_running_loop().call_later(patience, self._out_of_patience, errand, patience)
+            alarm = asyncio.get_running_loop().call_later(patience, self._out_of_patience, errand, patience)
+            errand.done.add_done_callback(lambda _: alarm.cancel())  # it would keep arguments and value till then
         self.turn()
 
     def drop(self, errand: Errand, message: str) -> None:
@@ -209,10 +211,10 @@ class Floor:
             gang = self.gangs[new_id] = Gang(new_id, errand, self._agents, simulated=self._simulated)
         gang.enter(Phase.ASKING)
         gang.epoch += 1
-        self._asking[gang.gang_id] = self._spawn(self._ask(gang, errand))
+        self._asking[gang.gang_id] = self._spawn(self._ask(gang, errand.order))
 
-    async def _ask(self, gang: Gang, errand: Errand) -> None:
-        ticket = ticket_of(errand.order, gang.gang_id, gang.epoch)
+    async def _ask(self, gang: Gang, order: Order) -> None:
+        ticket = ticket_of(order, gang.gang_id, gang.epoch)
         try:
             lease = await self._asks.acquire(ticket, partial(setattr, gang, "reason"))
             await gang.settle(lease)
@@ -261,14 +263,17 @@ class Floor:
         rests = gang.can_rest
         try:
             await gang.vacate(rests=rests)
+        except BaseException:
+            gang.is_broken = True
+            raise
         finally:
             await self._asks.release(gang.gang_id, gang.epoch)
             gang.lease = None
-        if rests and not gang.is_broken:
-            gang.enter(Phase.RESTING)
-        else:
-            self.gangs.pop(gang.gang_id, None)
-        self.turn()
+            if rests and not gang.is_broken:
+                gang.enter(Phase.RESTING)
+            else:
+                self.gangs.pop(gang.gang_id, None)
+            self.turn()
 
     def _do_end(self, gang: Gang) -> None:
         self.gangs.pop(gang.gang_id, None)

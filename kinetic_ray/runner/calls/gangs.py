@@ -16,6 +16,7 @@ from kinetic_ray.runner.calls.errands import Errand, Value, keys_of
 from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.heads import call_head
 from kinetic_ray.runner.calls.packing import Packed, PackedList
+from kinetic_ray.runner.calls.placing import await_place, take_place
 from kinetic_ray.runner.calls.roster import Phase, Standing
 from kinetic_ray.runner.calls.rounds import Round, last_line
 from kinetic_ray.runner.calls.seating import Meeting, plan_key, tasks_of
@@ -23,8 +24,6 @@ from kinetic_ray.runner.inbox import HostLost
 from kinetic_ray.runner.queue import CPU, Lease
 from kinetic_ray.runner.slices import Host, Misplaced, Placement, check_hosts, hosts_of, node_address
 
-#: Seconds until granted hosts must have been placed: they are up, and a predecessor's processes need time to go.
-PLACED_WITHIN = 120
 #: Seconds that an idle gang keeps its lease while nobody wants it.
 KEEPS_CPUS, KEEPS_SLICES = 1.0, 300.0
 #: Until Ray's head knows that a removed group's resources are free. Who wants them sooner waits half a second or more.
@@ -136,10 +135,8 @@ class Gang:
         self.lease, self.has_served, self.is_broken = lease, False, False
         before = self._mine
         try:
-            self._placement = await asyncio.to_thread(Placement, lease)
-            if not await asyncio.to_thread(self._placement.wait, PLACED_WITHIN):
-                raise Misplaced(f"granted, but not placed within {PLACED_WITHIN} s: something else holds those hosts")
-            nodes = await asyncio.to_thread(self._placement.nodes)
+            self._placement = await take_place(lease)
+            nodes = await await_place(self._placement)
             hosts = [_on(host, node) for host, node in zip(hosts_of(lease), nodes, strict=True)]
             plan = plan_key(self.order.wish)
             self._mine = [self._agents.take(host, self.gang_id, plan, self.stem) for host in hosts]
@@ -320,8 +317,7 @@ class Gang:
             if len(self._heads) >= _HEADS:
                 self._heads.clear()
             head = self._heads[known] = call_head(gang=self.gang_id, client="", order=order, keeps=keeps)
-        what = f"{order.name}.{order.method}" if order.method else order.name
-        return agent.actor.call.options(name=f"{what} on {host.where}").remote(head, packed)
+        return agent.actor.call.options(name=f"{order.name} on {host.where}").remote(head, packed)
 
     def _told(self, error: BaseException, rank: int | None) -> CallFailure:
         cause = error.cause if isinstance(error, RayTaskError) else error

@@ -93,7 +93,7 @@ class Instances:
             return await self._create(errand, ready)
         instance = self._find(errand.order.actor) or await self._on_its_way(errand.order.actor)
         if instance is None:
-            raise self._death_of(errand.order.actor)
+            raise self._death_of(errand.order.actor, errand.order.name)
         await instance.sequence.enter(errand.order.client, errand.place)
         return await self._call(instance, errand, ready)
 
@@ -170,7 +170,7 @@ class Instances:
     async def _make(self, instance: Instance, errand: Errand, ready: Ready) -> Value:
         try:
             await ready(errand)
-            while True:
+            while instance.death is None:
                 try:
                     await self._place(instance, errand)
                     return await instance.gang.serve(errand)
@@ -179,9 +179,15 @@ class Instances:
                     await self._give_up_place(instance.gang)
                     if errand.tries >= TRIES:
                         raise exc.failure from exc
+            raise instance.death
         except CallFailure as exc:
             self._bury(instance, exc)
             raise
+        except Exception as exc:
+            text = f"the desk could not make it: {type(exc).__name__}: {exc}"
+            failure = CallFailure(str(Reason.SETUP_ERROR), text, where=errand.order.name)
+            self._bury(instance, failure)
+            raise failure from exc
 
     async def _place(self, instance: Instance, errand: Errand) -> None:
         gang = instance.gang
@@ -236,8 +242,9 @@ class Instances:
     def _find(self, actor: str) -> Instance | None:
         return self._alive.get(actor)
 
-    def _death_of(self, actor: str) -> CallFailure:
-        unknown = CallFailure(str(Reason.PROCESS_DIED), "there is no such instance: it was never made", actor=actor)
+    def _death_of(self, actor: str, name: str = "") -> CallFailure:
+        text = f"there is no instance {actor}: its making never came here, or it ended long ago. Make a new one"
+        unknown = CallFailure(str(Reason.PROCESS_DIED), text, where=name, actor=actor)
         return self._deaths.get(actor, unknown)
 
     def _lost(self, instance: Instance, why: str) -> None:
@@ -258,6 +265,8 @@ class Instances:
         self._spawn(self._clear(instance, failure))
 
     async def _clear(self, instance: Instance, failure: CallFailure) -> None:
+        if instance.making is not None:  # what it is placing has to be there before it can be removed
+            await asyncio.wait({instance.making})
         await instance.gang.end_children(failure.reason, failure.message)
         await self._give_up_place(instance.gang)
 
