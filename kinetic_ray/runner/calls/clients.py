@@ -37,6 +37,10 @@ class Clients:
     def has_left(self, client: str) -> bool:
         return client in self._gone
 
+    def known(self) -> set[str]:
+        """Processes for which something is kept here."""
+        return set(self._boxes)
+
     def say(self, client: str, lines: Sequence[Sequence[Any]]) -> None:
         """Lines for a process's display: [name, rank, where, text]."""
         if client and not self.has_left(client):

@@ -213,7 +213,7 @@ class Desk:
             await asyncio.sleep(_LOOK)
             try:
                 if clients := self._calling():
-                    for client in clients & await asyncio.to_thread(_dead_jobs):
+                    for client in (clients | self._clients.known()) & await asyncio.to_thread(_dead_jobs):
                         self._leave(client)
                 if self._floor.is_busy or self._instances.is_busy or self._errands:
                     await asyncio.to_thread(wire.call, self._supervisor, {"op": "hello"})
