@@ -38,14 +38,24 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
     if refs == []:
         return []
     import ray
-    from ray.exceptions import RayTaskError
+    from ray.exceptions import RayActorError, RayTaskError
 
     _join("get")
     try:
         return ray.get(refs, timeout=timeout)
     except RayTaskError as error:
         own = users_own(error)
+    except RayActorError as error:
+        own = _explained(error)
     return raise_told(own)
+
+
+def _explained(error: BaseException) -> BaseException:
+    from kinetic_ray.calls.explaining import explained
+    from kinetic_ray.calls.session import CURRENT
+
+    session = CURRENT.session
+    return explained(error, None if session is None else session.connection)
 
 
 def users_own(error: BaseException) -> BaseException:

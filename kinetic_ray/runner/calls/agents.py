@@ -164,6 +164,8 @@ class Agent:
         learned: Digests of the functions that it was told last.
         archive: Digest of the last archive that it was sent.
         dead: Why it is gone, once it is.
+        slice_name: The slice that its host belongs to; "" for a CPU host.
+        opened: The gang that it was opened for last, and what that served.
     """
 
     place: str
@@ -178,6 +180,13 @@ class Agent:
     archive: str = ""
     found: dict[str, Any] | None = None
     dead: str = ""
+    slice_name: str = ""
+    opened: tuple[str, Order] | None = None
+
+    @property
+    def actor_id(self) -> str:
+        """As Ray's errors name it."""
+        return str(self.actor._actor_id.hex())  # noqa: SLF001 - a handle says it nowhere else
 
     def knows(self, digest: str) -> bool:
         """Whether it knows a function; one that was used long ago it may have forgotten."""
@@ -231,6 +240,10 @@ class Agents:
     def at(self, place: str) -> Agent | None:
         return self._all.get(place)
 
+    def find(self, actor_id: str) -> Agent | None:
+        """One that lives as far as is known."""
+        return next((agent for agent in self._all.values() if agent.actor_id == actor_id), None)
+
     def take(self, host: Host, gang: str, plan: str, stem: str) -> Agent:
         """An agent on a host for a gang: the one that has its children, else one that rests, else a new one."""
         here = [agent for agent in self._all.values() if agent.node_id == host.node_id and not agent.used]
@@ -266,7 +279,7 @@ class Agents:
         }
         kind = ray.remote(concurrency_groups={"control": _CONTROL})(RemoteCallHost)
         actor = kind.options(**options).remote(f"calls on {host.where}", self._desk, place)
-        agent = self._all[place] = Agent(place, host.node_id, actor)
+        agent = self._all[place] = Agent(place, host.node_id, actor, slice_name=host.slice_name)
         watch = asyncio.ensure_future(self._watch(agent))
         self._watches.add(watch)
         watch.add_done_callback(self._watches.discard)

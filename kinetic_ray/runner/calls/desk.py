@@ -17,6 +17,7 @@ from kinetic_ray.runner.calls.agents import Agent, Agents
 from kinetic_ray.runner.calls.asks import Asks
 from kinetic_ray.runner.calls.clients import Clients
 from kinetic_ray.runner.calls.errands import CodeMemory, Errand, Readiness, Value, keys_of, read_order
+from kinetic_ray.runner.calls.fates import Fates
 from kinetic_ray.runner.calls.floor import Floor
 from kinetic_ray.runner.calls.instances import Instances
 from kinetic_ray.runner.calls.packing import Packed, keep_packed
@@ -55,6 +56,7 @@ class Desk:
         self._readiness = Readiness()
         self._clients = Clients()
         self._asks = Asks(supervisor)
+        self._fates = Fates()
         self._agents: Agents
         self._floor: Floor
         self._instances: Instances
@@ -138,6 +140,17 @@ class Desk:
             where = gang.hosts[rank].where if rank < len(gang.hosts) else ""
             self._clients.say(client or gang.client, [[gang.order.name, rank, where, line] for line in lines])
 
+    async def explain(self, actor_id: str) -> None:
+        """Says what became of a host that a process has called itself, where its Ray actor is gone or out of reach.
+
+        Raises:
+            CallFailure: What the call has come to. Nothing is raised where the actor is none of the desk's.
+        """
+        await self._beginning.ensure()
+        agent = self._agents.find(actor_id) or self._fates.find(actor_id)
+        if agent is not None:
+            raise await self._fates.of(agent)
+
     async def snapshot(self) -> dict[str, Any]:
         """What there is, for people and tests."""
         await self._beginning.ensure()
@@ -184,6 +197,7 @@ class Desk:
         await self._readiness.wait([live.obj for live in packed.live if live.is_value] if inline else [packed])
 
     def _lose_agent(self, agent: Agent, why: str) -> None:
+        self._fates.lose_agent(agent)
         self._floor.lose_agent(agent, why)
         self._instances.lose_agent(agent, why)
 
@@ -204,6 +218,7 @@ class Desk:
         elif event["event"] == "host_lost":
             worker = int(event.get("worker_id") or 0)
             lost = HostLost(event["node_id"], str(event.get("slice", "")), worker, str(event.get("reason", "")))
+            self._fates.lose_host(lost)
             self._floor.lose_host(lost)
             self._instances.lose_host(lost)
 

@@ -270,6 +270,7 @@ class Gang:
             has_it = agent.archive == wish.bundle
             opening.append(_answer(agent.actor.open.remote(seat, None if has_it else archive)))
             agent.tenant, agent.archive = self.gang_id, wish.bundle
+            agent.opened = (self.gang_id, self.order)
         self.has_children = True
         await _all(opening)
 

@@ -276,3 +276,27 @@ def train(x):
 if __name__ == "__main__":
     print("value", kinetic.get(train.remote(1), timeout=200))
 """
+
+LOST = """
+import os, pathlib, sys, threading
+import kinetic_ray as kinetic
+from kinetic_ray.calls.session import CURRENT
+
+@kinetic.remote(accelerator="tpu-v6e-4", runtime="plain")
+def where(mark=None):
+    if mark:
+        pathlib.Path(mark).write_text(os.environ["TPU_NAME"])
+        threading.Event().wait()
+    return os.getpid()
+
+if __name__ == "__main__":
+    warm = kinetic.get(where.remote(), timeout=200)
+    while not any(line._seat for line in CURRENT.session._lines.values()):  # until it is lent to this process
+        warm = kinetic.get(where.remote(), timeout=200)
+    try:
+        kinetic.get(where.remote(sys.argv[1]), timeout=200)
+    except kinetic.JobFailed as exc:
+        print(f"{exc.reason}: {exc}")
+    assert kinetic.get(where.remote(), timeout=200) != warm
+    print("fine")
+"""

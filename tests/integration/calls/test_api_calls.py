@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kinetic_ray.testing.clusters import LocalCluster
 from tests.conftest import stop_cluster
 from tests.integration.calls import api_programs
 from tests.waiting import wait_until
@@ -110,6 +111,32 @@ def test_what_calls_print_is_shown_whole_before_the_process_ends(cluster: Path, 
     shown = sorted(line for line in project.run().splitlines() if "line" in line)
     assert len(shown) == 12, shown
     assert [line.partition(") ")[2] for line in shown if "rank=1" in line] == [f"line {n} of 1" for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ("preempted", "Preempted: {}: rank 0: its host was preempted"),
+        ("killed", "NodeLost: {}: rank 0: its host is gone"),
+    ],
+)
+@of(api_programs.LOST)
+def test_a_host_that_is_lost_under_a_call_straight_to_it_is_named(
+    cluster: LocalCluster, project: Folder, how: str, told: str
+) -> None:
+    mark = project.root / "mark"
+    process = project.start(str(project.script), str(mark))
+    try:
+        wait_until(lambda: mark.exists() and mark.read_text(), 200, "the call to run")
+        if how == "preempted":
+            cluster.preempt(mark.read_text(), grace=0.0, return_after=0.5)
+        else:
+            cluster.kill_host(f"{mark.read_text()}.0")
+        out, err = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    said = out.splitlines()  # Ray says in between that it misses a node
+    assert (said[0], said[-1]) == (told.format(f"where on {mark.read_text()}"), "fine"), out + err
 
 
 NOTEBOOK = "import sys\nexec(compile(open('program.py').read().partition('if __name__')[0], '<cell>', 'exec'))\n"
