@@ -126,7 +126,7 @@ def context() -> Context:
 def report(
     step: int, *, total: int | None = None, checkpoint: str | os.PathLike[str] | None = None, **metrics: SupportsFloat
 ) -> None:
-    """Tells the job how far this rank is. Never blocks; outside of a job it only checks its arguments.
+    """Tells the job how far this rank is. Never blocks; outside of a job, and in a call, it only checks.
 
     Reports wait in a queue of 1,024; when it is full the oldest are dropped. A metric that a device is still
     computing is waited for by the sending thread, not by the caller.
@@ -145,8 +145,8 @@ def report(
     """
     if checkpoint is not None:
         raise UsageError(
-            "report(checkpoint=): not available yet in this version of kinetic_ray; leave it out for now, and write "
-            "checkpoints into context().output_dir, which is kept"
+            "report(checkpoint=): not available yet in this version of kinetic_ray; leave it out for now. A job may "
+            "write checkpoints into context().output_dir, which is kept; a .remote() call keeps no files"
         )
     message = {
         "t": "report",
