@@ -35,6 +35,8 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
         JobFailed: The call ended without a value and without an exception of its own; the message tells why.
         Exception: What the function raised.
     """
+    if isinstance(refs, tuple):
+        refs = list(refs)  # Ray takes lists only
     if refs == []:
         return []
     import ray

@@ -50,6 +50,7 @@ if __name__ == "__main__":
     assert (ready, rest) == ([ref], []) and ray.wait([ref], timeout=60) == ([ref], [])
     assert (kinetic.get(ref), ray.get(ref), ray.get(plain_task.remote(ref))) == (3, 3, 30)
     assert kinetic.get([add.remote(n, n) for n in range(20)]) == [2 * n for n in range(20)]
+    assert kinetic.get((ref, add.remote(4))) == [3, 4]
     # Refs among the arguments are resolved, refs inside of them are handed over.
     assert kinetic.get(add.remote(ref, b=plain_task.remote(1))) == 13
     assert kinetic.get(look.remote([ref], more={"ref": ray.put(4)})) == 7
