@@ -16,6 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from kinetic_ray.core.state import Reason
 from kinetic_ray.runner.calls.failures import CallFailure
+from kinetic_ray.runner.calls.functions import Functions
 from kinetic_ray.runner.calls.heads import read_head
 from kinetic_ray.runner.calls.host import CallHost
 from kinetic_ray.runner.calls.packing import Packed
@@ -28,9 +29,7 @@ _CALLS, _CONTROL = 8, 8
 MAX_RESTING = 6
 #: Until an agent that doesn't answer is killed.
 PATIENCE = 15.0
-#: Functions that an agent can pass on with a call that came too late.
-_REMEMBERED = 64
-#: Seconds that such a call waits for its function.
+#: Seconds that a call that came too late waits for its function, to be passed on with it.
 _ON_ITS_WAY = 5.0
 #: Functions that an agent is believed to know.
 _LEARNED = 32
@@ -61,8 +60,7 @@ class RemoteCallHost:
         self._counting = threading.Lock()
         self._running = 0
         self._used_at = time.monotonic()
-        self._functions: dict[str, Any] = {}
-        self._learned = threading.Condition()
+        self._functions = Functions()
         self._archive: tuple[str, Any] = ("", None)
 
     def __repr__(self) -> str:
@@ -107,11 +105,7 @@ class RemoteCallHost:
             return 0.0 if self._running else time.monotonic() - self._used_at
 
     def learn(self, digest: str, function: Packed) -> None:
-        with self._learned:
-            self._functions[digest] = function
-            while len(self._functions) > _REMEMBERED:
-                del self._functions[next(iter(self._functions))]
-            self._learned.notify_all()
+        self._functions.add(digest, function)
         self._host.learn(digest, function)
 
     def call(self, head: bytes, packed: Packed) -> Packed:
@@ -135,10 +129,8 @@ class RemoteCallHost:
         if self._thread.is_desks:  # its gang is served with this very call: passed on, it would wait for itself
             text = f"{told.name}: its gang is not open on this host any more"
             raise CallFailure(str(Reason.SETUP_ERROR), text)
-        with self._learned:
-            if told.kind == "function":  # which may be on its way still: Ray keeps no order in an actor with threads
-                self._learned.wait_for(lambda: told.function in self._functions, _ON_ITS_WAY)
-            function = self._functions.get(told.function)
+        # It may be on its way still: Ray keeps no order in an actor with threads.
+        function = self._functions.get(told.function, _ON_ITS_WAY if told.kind == "function" else 0.0)
         digest, archive = self._archive
         code = [
             None if function is None else ray.put(function),
