@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib
 import os
 import platform
 import sys
 import threading
+import traceback
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from kinetic_ray import bundle
 from kinetic_ray.errors import DataError, PayloadError
@@ -95,13 +97,38 @@ def _variables(task: RankTask, here: session.Context) -> dict[str, str]:
 
 
 def call(function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, Any]) -> object:
-    """Calls; a `sys.exit(0)` is a return, as the end of a script would be."""
+    """Calls; a `sys.exit(0)` is a return, as the end of a script would be.
+
+    A process that the function has forked ends when it comes back: its value and its errors are no answer to the call.
+    """
+    home = os.getpid()
     try:
-        return function(*args, **kwargs)
-    except SystemExit as exc:
-        if exc.code in (None, 0):
+        value = function(*args, **kwargs)
+    except BaseException as exc:
+        if os.getpid() != home:
+            _end_fork(exc)
+        if isinstance(exc, SystemExit) and exc.code in (None, 0):
             return None
         raise
+    if os.getpid() != home:
+        _end_fork(None)
+    return value
+
+
+def _end_fork(exc: BaseException | None) -> NoReturn:
+    """Ends this process as the end of a script would, but for the exit handlers, which are its parent's."""
+    code = 0
+    if isinstance(exc, SystemExit):
+        code = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
+        if isinstance(exc.code, str):
+            print(exc.code, file=sys.stderr)
+    elif exc is not None:
+        code = 1
+        traceback.print_exception(exc)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the user's own stream, perhaps closed by now
+            stream.flush()
+    os._exit(code & 0xFF)
 
 
 def pose_as_main(function: Callable[..., object]) -> None:

@@ -50,6 +50,18 @@ def end(how: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def fork_and_come_back(how: str) -> tuple[str, int]:
+    """Both come back from here, the fork first."""
+    pid = os.fork()
+    if pid == 0:
+        if how == "raise":
+            raise ValueError("of the fork")
+        if how == "exit":
+            sys.exit(3)
+        return "the fork", os.getpid()
+    return "the call", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def where() -> dict[str, Any]:
     from kinetic_ray.runner import session
 

@@ -178,6 +178,12 @@ def test_each_end_has_its_reason_and_the_next_call_works(
     assert host.run(programs.give, "again") == "again"
 
 
+@pytest.mark.parametrize(("how", "code"), [("return", 0), ("raise", 1), ("exit", 3)])
+def test_a_fork_never_answers_for_the_call(host: Hosts, how: str, code: int) -> None:
+    assert host.run(served.fork_and_come_back, how) == ("the call", code)
+    assert [host.run(programs.give, number) for number in range(3)] == [0, 1, 2]
+
+
 def test_a_clean_exit_is_a_return(host: Hosts) -> None:
     assert host.run(programs.leave, 0) is None
     assert host.run(programs.give, 1) == 1
