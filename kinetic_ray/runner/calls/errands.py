@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -122,11 +122,20 @@ def new_gang_id() -> str:
     return f"call-{make_id('job', time.time_ns() // 1_000_000, secrets.token_bytes(10)).removeprefix('job-')}"
 
 
+@dataclass(eq=False, slots=True)
+class _Awaited:
+    """A ref that calls wait for."""
+
+    there: asyncio.Future[None]
+    waiters: int = 0
+
+
 class Readiness:
     """Waits for refs without fetching their values. One thread for all of them, however many there are."""
 
-    def __init__(self) -> None:
-        self._waiting: dict[Any, asyncio.Future[None]] = {}
+    def __init__(self, wait: Callable[..., tuple[list[Any], list[Any]]] = ray.wait) -> None:
+        self._wait = wait
+        self._waiting: dict[Any, _Awaited] = {}
         self._looking: asyncio.Task[None] | None = None
 
     async def wait(self, refs: Sequence[Any]) -> None:
@@ -135,17 +144,26 @@ class Readiness:
         for ref in refs:
             known = self._waiting.get(ref)
             if known is None:
-                known = self._waiting[ref] = loop.create_future()
+                known = self._waiting[ref] = _Awaited(loop.create_future())
             if self._looking is None or self._looking.done():
                 self._looking = loop.create_task(self._look())
-            await asyncio.shield(known)
+            known.waiters += 1
+            try:
+                await asyncio.shield(known.there)
+            finally:
+                known.waiters -= 1
+                if not known.waiters and self._waiting.get(ref) is known:  # it may never come
+                    del self._waiting[ref]
 
     async def _look(self) -> None:
         while self._waiting:
             refs = list(self._waiting)
-            ready, _ = await asyncio.to_thread(ray.wait, refs, num_returns=1, timeout=_LOOK, fetch_local=False)
+            ready, _ = await asyncio.to_thread(self._wait, refs, num_returns=1, timeout=_LOOK, fetch_local=False)
             if ready:  # with the others that are there as well
-                ready, _ = await asyncio.to_thread(ray.wait, refs, num_returns=len(refs), timeout=0, fetch_local=False)
+                ready, _ = await asyncio.to_thread(
+                    self._wait, refs, num_returns=len(refs), timeout=0, fetch_local=False
+                )
             for ref in ready:
-                if not (known := self._waiting.pop(ref)).done():
-                    known.set_result(None)
+                known = self._waiting.pop(ref, None)
+                if known is not None and not known.there.done():
+                    known.there.set_result(None)

@@ -243,7 +243,7 @@ class Instances:
         return self._alive.get(actor)
 
     def _death_of(self, actor: str, name: str = "") -> CallFailure:
-        text = f"there is no instance {actor}: its making never came here, or it ended long ago. Make a new one"
+        text = f"there is no instance {actor}: its making never came here, or it has ended since. Make a new one"
         unknown = CallFailure(str(Reason.PROCESS_DIED), text, where=name, actor=actor)
         return self._deaths.get(actor, unknown)
 
