@@ -237,8 +237,7 @@ class Desk:
 
     def _calling(self) -> set[str]:
         calling = {errand.order.client for errand in self._errands.values()}
-        lent = {gang.client for gang in self._floor.gangs.values() if gang.phase == "lent"}
-        return calling | lent | self._instances.clients()
+        return calling | self._floor.borrowers | self._instances.clients()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(coroutine)

@@ -57,9 +57,14 @@ class Floor:
         return self.gangs.get(agent.tenant)
 
     @property
+    def borrowers(self) -> set[str]:
+        """Processes whose calls may run where the desk doesn't see them."""
+        return {one.client for one in self.gangs.values() if one.phase in (Phase.LENT, Phase.RECALLED)}
+
+    @property
     def is_busy(self) -> bool:
         """Whether calls wait or run, or may run where the desk doesn't see them."""
-        return bool(self._waiting or self._running) or any(one.phase is Phase.LENT for one in self.gangs.values())
+        return bool(self._waiting or self._running or self.borrowers)
 
     # What happens.
 
@@ -86,8 +91,12 @@ class Floor:
         """A process has gone: what it had is free again."""
         self._lending.forget(client)
         for gang in self.gangs.values():
-            if gang.phase is Phase.LENT and gang.client == client:
+            if gang.client != client:
+                continue
+            if gang.phase is Phase.LENT:
                 self._lending.recall(gang, is_gone=True)
+            elif gang.phase is Phase.RECALLED:
+                self._lending.abandon(gang)
         gone = "the process that called it has gone"
         for errand in [*self._waiting.values(), *self._running.values()]:
             if errand.order.client == client:

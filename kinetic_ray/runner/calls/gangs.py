@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import ray
@@ -194,9 +194,9 @@ class Gang:
         seconds: float = await self.agent.actor.unused_for.remote()
         return seconds
 
-    async def end_if_used(self) -> None:
-        """Ends what runs there for nobody."""
-        if await self.unused_for() == 0.0:
+    async def end_if_used(self, still: Callable[[], bool] = lambda: True) -> None:
+        """Ends what runs there for nobody, if it is `still` so that nothing else can run there."""
+        if await self.unused_for() == 0.0 and still():
             await self.end_children(str(Reason.CANCELLED), "the process that called it has gone")
 
     # A call.

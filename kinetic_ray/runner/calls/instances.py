@@ -225,7 +225,7 @@ class Instances:
                 if gang.has_children and not gang.is_broken:
                     raise
                 self._bury(instance, exc)
-                if exc.is_users:
+                if exc.is_users or exc.reason == Reason.DEADLINE_EXCEEDED:  # which is this call's own
                     raise
                 raise self._death_of(instance.actor) from exc
 
@@ -255,6 +255,8 @@ class Instances:
         if instance.death is not None:
             return
         told = failure.with_fields(actor=instance.actor)
+        if told.reason == Reason.DEADLINE_EXCEEDED:  # of one call; the others find it dead
+            told = told.with_fields(reason=str(Reason.PROCESS_DIED))
         instance.death = self._deaths[instance.actor] = told
         while len(self._deaths) > _REMEMBERED:
             del self._deaths[next(iter(self._deaths))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -85,6 +86,14 @@ class Lending:
             self._hooks.recalled(gang.client, gang.gang_id)
         gang.enter(Phase.RECALLED)
         self._hooks.spawn(self._recall(gang, is_gone=is_gone))
+
+    def abandon(self, gang: Gang) -> None:
+        """The process that a gang is being taken back from is gone: nobody waits for what still runs there."""
+        self._hooks.spawn(self._abandon(gang))
+
+    async def _abandon(self, gang: Gang) -> None:
+        with contextlib.suppress(RayError):  # the recall that is on its way meets the same
+            await gang.end_if_used(lambda: gang.phase is Phase.RECALLED)
 
     async def _lend(self, gang: Gang, client: str, asked: asyncio.Future[Lent]) -> None:
         try:

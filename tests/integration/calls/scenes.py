@@ -12,7 +12,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, RayActorError
 
-from kinetic_ray.errors import JobError, JobFailed
+from kinetic_ray.errors import JobError, JobFailed, JobTimeout
 from kinetic_ray.runner.broker import find_broker
 from tests.integration.calls.calling import CPU, FOUR_CPUS, PYTHON, SLICE, SMALL, Caller, Wish
 from tests.waiting import wait_until
@@ -103,6 +103,9 @@ class Counter:
 
     def end(self) -> None:
         os._exit(5)
+
+    def wait(self) -> None:
+        hang()
 
 
 # Scenes.
@@ -208,6 +211,9 @@ def instances(me: Caller) -> None:
     assert me.run(Counter, 1, method="add", **method) == 16
     me.fails(lambda: me.run(Counter, method="end", **method), ActorDiedError, "exited with code 5")
     me.fails(lambda: me.run(Counter, 1, method="add", **method), ActorDiedError, "exited with code 5")
+    me.run(Counter, 1, actor="act-3", kind="create")
+    me.fails(lambda: me.run(Counter, method="wait", actor="act-3", kind="method", timeout=0.5), JobTimeout, "0.5 s")
+    me.fails(lambda: me.run(Counter, 1, method="add", actor="act-3", kind="method"), ActorDiedError, "longer than")
     me.run(Counter, 1, actor="act-2", kind="create", wish=SLICE)
     assert me.run(Counter, 1, method="add", actor="act-2", kind="method", gather="all", wish=SLICE) == [2] * 4
     ray.get(me.desk.kill_actor.remote("act-2"), timeout=60)
@@ -248,6 +254,14 @@ def call_until_killed(me: Caller, folder: str) -> None:
     me.run(pid, wish=SMALL)
     me.borrow(hang_with_mark, wish=SMALL)(str(straight))
     wait_until((straight / "0").exists, 60, "the direct call")
+    recalled, beside = Path(folder, "recalled"), Path(folder, "beside")
+    for place in (recalled, beside):
+        place.mkdir()
+    me.run(pid)
+    me.borrow(hang_with_mark)(str(recalled))
+    wait_until((recalled / "0").exists, 60, "the direct call")
+    me.call(hang_with_mark, str(beside))  # for which the desk would have the lent gang back
+    wait_until((beside / "0").exists, 60, "the call beside it")
     me.run(Counter, 1, actor=f"act-{me.client}", kind="create")
     me.call(hang_with_mark, folder, wish=SLICE)
     for _ in range(3):

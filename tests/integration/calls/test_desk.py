@@ -70,7 +70,7 @@ def test_a_process_that_is_killed_leaves_nothing(play: Play, scene: Scene, tmp_p
         assert calling.stdout is not None
         assert calling.stdout.readline() == "calling\n", calling.stdout.read()
     pids = [int(file.read_text()) for file in tmp_path.rglob("*") if file.is_file()]
-    assert len(pids) == 5
+    assert len(pids) == 7
     wait_until(lambda: not any(Path("/proc", str(pid)).exists() for pid in pids), 30, "the end of its ranks")
     play("nothing_is_left")
 
