@@ -55,9 +55,8 @@ def attached() -> Attached | None:
 
 def is_job(job: str) -> bool:
     """Whether this process is connected to Ray as that job. Costs a microsecond: it is asked at each call."""
-    from ray._private.worker import global_worker
-
-    return bool(global_worker.connected) and global_worker.current_job_id.hex() == job
+    worker = sys.modules["ray._private.worker"].global_worker
+    return bool(worker.connected) and worker.current_job_id.hex() == job
 
 
 def attach(entrance: Entrance) -> str:

@@ -34,6 +34,8 @@ _SOLID = frozenset(
         *(re.Pattern, pathlib.PosixPath, pathlib.PurePosixPath, CodeType, logging.Logger),
     )
 )
+#: What is the function's own; its defaults are a tuple, which can't change in itself.
+_FACTS = operator.attrgetter("__code__", "__name__", "__qualname__", "__module__", "__doc__", "__defaults__")
 #: What the pickle of a function takes of the module that it was made in.
 _MODULE_FACTS = ("__package__", "__name__", "__path__", "__file__")
 _MISSING = object()
@@ -135,19 +137,12 @@ def _is_in(obj: Any, found: Any) -> bool:
 def _parts_of_function(function: FunctionType, names: Iterable[str]) -> Parts:
     """All that the pickle of a function is made of, which goes by value; `names` are the globals that it uses."""
     known = function.__globals__
-    return (
-        function.__code__,
-        function.__name__,
-        function.__qualname__,
-        function.__module__,
-        function.__doc__,
-        *(function.__defaults__ or ()),
-        *_items(function.__kwdefaults__),
-        *_items(function.__annotations__),
-        *_items(function.__dict__),
-        *map(_content, function.__closure__ or ()),
-        *[known.get(name, _MISSING) for name in names],
-    )
+    facts = (*_FACTS(function), *[known.get(name, _MISSING) for name in names])
+    by_name, told, own = function.__kwdefaults__, function.__annotations__, function.__dict__
+    if not (by_name or told or own or function.__closure__):
+        return facts
+    more = (*_items(by_name), *_items(told), *_items(own))
+    return (*facts, *more, *map(_content, function.__closure__ or ()))
 
 
 def _parts_of_partial(partial: functools.partial[Any]) -> Parts:

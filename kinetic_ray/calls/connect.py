@@ -106,7 +106,7 @@ class _Place:
 
     def connect(self, target: Target | None) -> Connection:
         found = self._connection
-        if found is not None and self._holds(found) and target in (None, found.target):
+        if found is not None and self._holds(found) and (target is None or target == found.target):
             return found
         with self._lock:
             found = self._connection
@@ -125,7 +125,7 @@ class _Place:
                 "this process was forked from one that had joined a cluster, and Ray does not survive a fork: start "
                 'it afresh, by multiprocessing.get_context("spawn") or subprocess, or fork before the first call'
             )
-        return not connection.ended.is_set() and attaching.is_job(connection.client)
+        return attaching.is_job(connection.client) and not connection.ended.is_set()
 
     def _join(self, target: Target) -> Connection:
         """Joins; the lock is held."""

@@ -8,12 +8,14 @@ that shortly before it was looked at counts as changed once more.
 from __future__ import annotations
 
 import hashlib
+import itertools
+import operator
 import os
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +29,10 @@ from kinetic_ray.bundle.tree import Kind
 _TICK, _COARSE_TICK = 20_000_000, 2_500_000_000
 _SECOND = 1_000_000_000
 
-Look = tuple[int, ...] | None
+Look = tuple[int, ...]
+_FACTS: Callable[[os.stat_result], Look] = operator.attrgetter(
+    "st_ctime_ns", "st_mtime_ns", "st_size", "st_ino", "st_mode"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,9 @@ class ProjectFiles:
         self._modules = modules
         self._lock = threading.Lock()
         self._sent: Sent | None = None
-        self._looks: tuple[tuple[str, Look], ...] = ()
+        self._there: tuple[str, ...] = ()
+        self._seen: list[Look] = []
+        self._missing: tuple[str, ...] = ()
         self._program: tuple[object, ...] = ()
         self._loaded: frozenset[Path] = frozenset()
         self._is_doubtful = True
@@ -100,9 +107,15 @@ class ProjectFiles:
             return self._sent
 
     def _differs(self) -> bool:
-        for path, seen in self._looks:
-            if _look(path) != seen:
+        # A good part of what a call costs this process: so in as few steps as there are.
+        lstat, facts = os.lstat, _FACTS
+        try:
+            if [facts(lstat(path)) for path in self._there] != self._seen:
                 return True
+        except OSError:
+            return True
+        if any(map(os.access, self._missing, itertools.repeat(os.F_OK))):
+            return True
         program = _program()
         if program == self._program:
             return False
@@ -115,8 +128,11 @@ class ProjectFiles:
         self._program, self._loaded = _program(), self._project.loaded()
         selection = self._project.select(self._modules)
         # Looked at before it is read: what changes meanwhile looks otherwise at the next call.
-        self._looks = tuple((path, _look(path)) for path in _watched(self._project, selection))
-        self._is_doubtful = any(seen is not None and _is_fresh(seen, begun) for _path, seen in self._looks)
+        looks = [(path, _look(path)) for path in _watched(self._project, selection)]
+        self._there = tuple(path for path, seen in looks if seen is not None)
+        self._seen = [seen for _path, seen in looks if seen is not None]
+        self._missing = tuple(path for path, seen in looks if seen is None)
+        self._is_doubtful = any(_is_fresh(seen, begun) for seen in self._seen)
         bundle = selection.pack()
         digest = "" if bundle is None else hashlib.sha256(bundle.data).hexdigest()
         new = Sent(bundle, digest, selection.sys_path, selection.cwd)
@@ -161,13 +177,12 @@ def _ignore_files(project: Project, folders: Iterable[Path]) -> Iterator[Path]:
         yield from (path for path in (folder / GIT_FILE, folder / OWN_FILE) if path.exists())
 
 
-def _look(path: str) -> Look:
+def _look(path: str) -> Look | None:
     """What is compared of a file or folder; None where there is none."""
     try:
-        seen = os.lstat(path)
+        return _FACTS(os.lstat(path))
     except OSError:
         return None
-    return seen.st_ctime_ns, seen.st_mtime_ns, seen.st_size, seen.st_ino, seen.st_mode
 
 
 def _is_fresh(seen: tuple[int, ...], begun: int) -> bool:

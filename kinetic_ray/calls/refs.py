@@ -42,9 +42,14 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
     import ray
     from ray.exceptions import RayActorError, RayTaskError
 
+    from kinetic_ray.calls.session import CURRENT
+
     _join("get")
     try:
-        return ray.get(refs, timeout=timeout)
+        value = ray.get(refs, timeout=timeout)
+        if type(refs) is ray.ObjectRef and (session := CURRENT.session) is not None:
+            session.got.ref = refs.binary()
+        return value
     except RayTaskError as error:
         own = users_own(error)
     except RayActorError as error:

@@ -16,7 +16,7 @@ from kinetic_ray.calls import display
 from kinetic_ray.calls.connect import Connection, connect, on_leaving
 from kinetic_ray.calls.display import Listener
 from kinetic_ray.calls.requests import Request
-from kinetic_ray.calls.seats import Line, RayCalls
+from kinetic_ray.calls.seats import Got, Line, RayCalls
 
 if TYPE_CHECKING:
     from kinetic_ray.calls.code import Code
@@ -46,6 +46,7 @@ class Session:
         show: Callable[[Iterable[Sequence[Any]]], None] = display.show,
     ) -> None:
         self.connection = connection
+        self.got = Got()
         self._ray = ray
         self._lock = threading.Lock()
         self._lines: OrderedDict[str, Line] = OrderedDict()
@@ -117,7 +118,8 @@ class Session:
         with self._lock:
             if (line := self._lines.get(request.line)) is None:
                 in_order = bool(request.order.actor)
-                line = Line(self.connection.desk, self.connection.client, self._ray, in_order=in_order)
+                desk, client = self.connection.desk, self.connection.client
+                line = Line(desk, client, self._ray, in_order=in_order, got=self.got)
                 self._lines[request.line] = line
                 self._listener.start()
             while len(self._lines) > _LINES:

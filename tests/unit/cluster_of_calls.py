@@ -19,6 +19,9 @@ class Ref:
     def future(self) -> Future[Any]:
         return self.done
 
+    def binary(self) -> bytes:
+        return id(self).to_bytes(8, "little")
+
 
 def there(value: object) -> Ref:
     ref = Ref()
@@ -69,7 +72,7 @@ class Agent:
     def __init__(self) -> None:
         self.state: int | None = 2
         self.refs: list[Ref] = []
-        self.call = Method(lambda *_: self._new())
+        self.direct = Method(lambda *_: self._new())
         self.learn = Method(lambda *_: there(None))
 
     def _new(self) -> Ref:

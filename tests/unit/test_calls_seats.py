@@ -1,13 +1,15 @@
 """Which way a call goes: by the desk, or straight to an agent that is lent, and back to the desk when that is over."""
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kinetic_ray.calls.requests import Request, request_of
-from kinetic_ray.calls.seats import Line
-from kinetic_ray.runner.calls.heads import read_head
+from kinetic_ray.calls.seats import Got, Line
+from kinetic_ray.runner.calls.heads import read_head, split
+from kinetic_ray.runner.calls.packing import pack_arguments
 from kinetic_ray.runner.calls.wish import Order, Wish
 from tests.unit.cluster_of_calls import Agent, Desk, Kept, Ray, Ref
 
@@ -59,7 +61,8 @@ def test_a_lent_seat_is_called_directly_while_it_is_idle(way: Way) -> None:
     way.send(told)
     way.lend()
     assert way.send(told) == "agent"
-    ((head, packed),) = way.agent.call.calls
+    assert way.agent.direct.names == ["double"] * len(way.agent.direct.names)
+    ((head, packed),) = way.agent.direct.calls
     assert (read_head(head).gang, read_head(head).client, read_head(head).order) == ("g1", "c1", told.order)
     assert packed.value == 1
     assert way.send(told) == "desk"  # the agent is busy with the first
@@ -75,7 +78,7 @@ def test_a_function_goes_to_the_agent_once(way: Way) -> None:
         assert way.send(request(digest)) == "agent"
         way.finish(way.agent.refs)
     assert way.agent.learn.calls == [("d1", "ref of d1"), ("d2", "ref of d2")]
-    heads = [call[0] for call in way.agent.call.calls]
+    heads = [call[0] for call in way.agent.direct.calls]
     assert heads[0] == heads[2] != heads[1] == heads[3]
 
 
@@ -199,3 +202,29 @@ def test_large_arguments_go_to_the_desk_as_a_ref(way: Way) -> None:
     way.line.send(request(), large)
     ((_, _, ((ref),)),) = way.desk.call.calls
     assert ref.done.result() is large
+
+
+def test_arguments_that_are_one_pickle_travel_in_one_piece_with_the_head(way: Way) -> None:
+    told = request()
+    way.send(told)
+    way.lend()
+    way.line.send(told, pack_arguments((1, "a"), {}, lambda _: False))
+    ((piece,),) = way.agent.direct.calls
+    head, data = split(piece)
+    assert (read_head(head).gang, read_head(head).order, pickle.loads(data)) == ("g1", told.order, ((1, "a"), {}))
+
+
+def test_of_a_call_that_was_waited_for_ray_is_not_asked_again() -> None:
+    got = Got()
+    desk, ray, agent = Desk(), Ray(), Agent()
+    line = Line(desk, "c1", ray, in_order=False, got=got)
+    line.send(request(), Kept(1))
+    desk.lent[-1].done.set_result({"gang": "g1", "agent": agent})
+    first = line.send(request(), Kept(1))
+    first.done.set_result(None)
+    got.ref = first.binary()
+    before = len(ray.waits)
+    second = line.send(request(), Kept(1))
+    assert (len(ray.waits), len(agent.direct.calls)) == (before, 2)
+    line.send(request(), Kept(1))  # the second is on its way, of which nothing is known
+    assert (len(ray.waits) > before, len(agent.direct.calls), second.done.done()) == (True, 2, False)

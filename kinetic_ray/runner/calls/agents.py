@@ -17,14 +17,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from kinetic_ray.core.state import Reason
 from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.functions import Functions
-from kinetic_ray.runner.calls.heads import read_head
+from kinetic_ray.runner.calls.heads import read_head, split
 from kinetic_ray.runner.calls.host import CallHost
 from kinetic_ray.runner.calls.packing import Packed
 from kinetic_ray.runner.calls.wish import Order
 from kinetic_ray.runner.slices import Host
 
-#: Concurrent calls of an agent: those that wait for their turn, and the control of it.
-_CALLS, _CONTROL = 8, 8
+#: Concurrent calls of an agent: those that wait for their turn, the control of it, those that clients send themselves.
+_CALLS, _CONTROL, _DIRECT = 8, 8, 4
 #: Agents that rest on one node with warm children; where there are as many, the one that has rested longest is used.
 MAX_RESTING = 6
 #: Until an agent that doesn't answer is killed.
@@ -40,6 +40,11 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 def _control(method: Method) -> Method:
     """Of those that have threads of their own, so that no call holds them up."""
     return cast(Method, ray.method(concurrency_group="control")(method))
+
+
+def _direct(method: Method) -> Method:
+    """Of those that clients call: few threads, which stay warm, and none that the desk's own calls might wait for."""
+    return cast(Method, ray.method(concurrency_group="direct")(method))
 
 
 class RemoteCallHost:
@@ -108,7 +113,14 @@ class RemoteCallHost:
         self._functions.add(digest, function)
         self._host.learn(digest, function)
 
-    def call(self, head: bytes, packed: Packed) -> Packed:
+    @_direct
+    def direct(self, head: bytes, packed: Packed | bytes | None = None) -> Packed:
+        """A call from the client to whom this host is lent."""
+        return self.call(head, packed)
+
+    def call(self, head: bytes, packed: Packed | bytes | None = None) -> Packed:
+        if packed is None:
+            head, packed = split(head)
         with self._counting:
             self._running += 1
         try:
@@ -269,7 +281,7 @@ class Agents:
             "max_concurrency": _CALLS,
             "scheduling_strategy": NodeAffinitySchedulingStrategy(host.node_id, soft=False),
         }
-        kind = ray.remote(concurrency_groups={"control": _CONTROL})(RemoteCallHost)
+        kind = ray.remote(concurrency_groups={"control": _CONTROL, "direct": _DIRECT})(RemoteCallHost)
         actor = kind.options(**options).remote(f"calls on {host.where}", self._desk, place)
         agent = self._all[place] = Agent(place, host.node_id, actor, slice_name=host.slice_name)
         watch = asyncio.ensure_future(self._watch(agent))

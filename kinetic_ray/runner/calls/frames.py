@@ -34,6 +34,9 @@ _CHUNK = 1 << 16
 _PIECE = 1 << 30  # one write of the kernel ends below 2 GiB
 _ONE_FD = socket.CMSG_SPACE(array.array("i").itemsize)
 _PAGE = mmap.PAGESIZE
+_HAS_FILES = sys.platform == "linux"
+#: Messages up to this size are cut from what one read gave.
+_SHORT = 16 << 10
 
 Part = bytes | bytearray | memoryview
 
@@ -47,11 +50,11 @@ class Frame(NamedTuple):
 
     Attributes:
         kind: What it is about, a number that both ends know.
-        parts: Its content; writable memory of the receiver's own.
+        parts: Its content; the receiver's own, and writable where a part is large.
     """
 
     kind: int
-    parts: list[memoryview]
+    parts: Sequence[bytes | memoryview]
 
 
 class Frames:
@@ -79,7 +82,7 @@ class Frames:
             OSError: The peer is gone.
         """
         sizes = [part.nbytes if isinstance(part, memoryview) else len(part) for part in parts]
-        if sum(sizes) >= LARGE and sys.platform == "linux":
+        if sum(sizes) >= LARGE and _HAS_FILES:
             self._send_large(kind, [memoryview(part).cast("B") for part in parts])
             return
         data = b"".join((_header(kind, 0, sizes), *parts))
@@ -96,6 +99,12 @@ class Frames:
             TimeoutError: Nothing came in time.
             FrameError: What came is no message; nothing more can be read then.
         """
+        if not self._buffer and until is None:
+            if (data := self._read()) is None:
+                return None
+            if (frame := _cut(data)) is not None:
+                return frame
+            self._buffer += data
         if not self._gather(_HEADER.size, until):
             return None
         magic, kind, has_file, count = _HEADER.unpack_from(self._buffer)
@@ -158,16 +167,19 @@ class Frames:
         while len(self._buffer) < size:
             if until is not None and not self._poll.poll(max(0.0, until - time.monotonic()) * 1000):
                 raise TimeoutError
-            try:
-                data, aside, _flags, _address = self._link.recvmsg(_CHUNK, _ONE_FD)
-            except ConnectionResetError:  # the peer ended with unread data in its buffer
-                return False
-            for _level, _type, told in aside:
-                self._fds += array.array("i", told)
-            if not data:
+            if (data := self._read()) is None:
                 return False
             self._buffer += data
         return True
+
+    def _read(self) -> bytes | None:
+        try:
+            data, aside, _flags, _address = self._link.recvmsg(_CHUNK, _ONE_FD)
+        except ConnectionResetError:  # the peer ended with unread data in its buffer
+            return None
+        for _level, _type, told in aside:
+            self._fds += array.array("i", told)
+        return data or None
 
     def _map(self, lengths: Sequence[int]) -> memoryview:
         size = 0
@@ -186,6 +198,24 @@ class Frames:
             raise FrameError(f"a message's memory file can't be mapped: {exc}") from exc
         finally:
             os.close(fd)
+
+
+def _cut(data: bytes) -> Frame | None:
+    """The short message that some bytes are; None where they are anything else. As nearly all are, between calls."""
+    if not _HEADER.size <= len(data) <= _SHORT:
+        return None
+    magic, kind, has_file, count = _HEADER.unpack_from(data)
+    place = _HEADER.size + 8 * count
+    if magic != _MAGIC or has_file or place > len(data):
+        return None
+    lengths = _lengths(count).unpack_from(data, _HEADER.size)
+    if place + sum(lengths) != len(data):
+        return None
+    parts = []
+    for length in lengths:
+        parts.append(data[place : place + length])
+        place += length
+    return Frame(kind, parts)
 
 
 def _header(kind: int, has_file: int, lengths: Sequence[int]) -> bytes:

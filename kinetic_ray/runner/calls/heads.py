@@ -8,6 +8,9 @@ from functools import lru_cache
 
 from kinetic_ray.runner.calls.wish import Order
 
+#: Bytes in which the length of a head stands before it.
+_SIZE = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
@@ -53,6 +56,17 @@ def read_head(head: bytes) -> Head:
     ancestors = " ".join((*order.ancestors, gang))
     route = [order.kind, order.function, order.actor, order.method, bool(keeps), order.name, ancestors]
     return Head(gang, client, order, bool(keeps), json.dumps(route).encode())
+
+
+def before_data(head: bytes) -> bytes:
+    """What stands before a call's pickled arguments where both travel in one piece."""
+    return len(head).to_bytes(_SIZE, "little") + head
+
+
+def split(told: bytes) -> tuple[bytes, bytes]:
+    """A head, and the pickled arguments behind it."""
+    end = _SIZE + int.from_bytes(told[:_SIZE], "little")
+    return told[_SIZE:end], told[end:]
 
 
 @dataclass(frozen=True, slots=True)

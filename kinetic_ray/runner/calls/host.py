@@ -16,7 +16,7 @@ from kinetic_ray.core.state import Reason
 from kinetic_ray.runner.calls import fetching
 from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.functions import Functions
-from kinetic_ray.runner.calls.heads import Head, read_head
+from kinetic_ray.runner.calls.heads import Head, read_head, split
 from kinetic_ray.runner.calls.packing import Packed, keep_packed
 from kinetic_ray.runner.calls.tenancy import Seat, Tenancy
 from kinetic_ray.runner.calls.warm import WarmChild
@@ -111,12 +111,13 @@ class CallHost:
         """Remembers a function or class by its digest; a call of it that came earlier waits for this."""
         self._learned.add(digest, function)
 
-    def call(self, head: bytes, packed: Packed | bytes) -> Any:
+    def call(self, head: bytes, packed: Packed | bytes | None = None) -> Any:
         """Runs a call in the child, after those that came before it.
 
         Args:
             head: What is called, see :func:`call_head`.
-            packed: Its arguments, :meth:`Packed.light` or not.
+            packed: Its arguments, :meth:`Packed.light` or not; None where they stand behind the head already, see
+                :func:`before_data`.
 
         Returns:
             The value, packed unless it is a simple one: None, a number, a short text.
@@ -124,6 +125,8 @@ class CallHost:
         Raises:
             CallFailure: It has no value.
         """
+        if packed is None:
+            head, packed = split(head)
         told = read_head(head)
         if isinstance(packed, bytes):
             packed = Packed(packed)

@@ -12,7 +12,7 @@ import json
 import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import FunctionType
 from typing import Any
@@ -30,6 +30,7 @@ from kinetic_ray.runner.capture import describe_error, dump_exception, reason_of
 from kinetic_ray.runner.settling import call, check_python, code_root, pose_as_main, run_exit_handlers, settle_in
 from kinetic_ray.runner.task import RankTask
 
+_CALL, _VALUE = int(Kind.CALL), int(Kind.VALUE)  # a member of an enumeration takes longer to look up
 _DRAIN = 1.0
 _EXIT_HANDLERS = 5.0
 
@@ -83,11 +84,12 @@ class Server:
     def _step(self) -> bool:
         """One message. Nothing of it stays in a variable here while the next one is waited for."""
         frame = self._link.receive()
+        if frame is not None and frame.kind == _CALL:
+            self._serve(frame)
+            return True
         if frame is None or frame.kind == Kind.LEAVE:
             return False
-        if frame.kind == Kind.CALL:
-            self._serve(frame)
-        elif frame.kind == Kind.LEARN:
+        if frame.kind == Kind.LEARN:
             self._packed[bytes(frame.parts[0]).decode()] = from_parts(frame.parts[1:], live.as_told)
         elif frame.kind == Kind.FORGET:
             digest = bytes(frame.parts[0]).decode()
@@ -99,20 +101,19 @@ class Server:
         route = read_route(bytes(frame.parts[0]))
         self._phase = RankPhase.LOAD
         try:
-            parts = self._run(route, from_parts(frame.parts[1:], live.as_told))
+            parts = self._run(route, frame.parts)
         except BaseException as exc:  # noqa: BLE001 - whatever user code raises is an answer
             _flush()
             self._fail(exc)
             return
         _flush()
-        self._link.send(Kind.VALUE, parts)
+        self._link.send(_VALUE, parts)
 
-    def _run(self, route: Route, packed: Packed) -> list[Any]:
+    def _run(self, route: Route, told: Sequence[bytes | memoryview]) -> list[Any]:
         self._come_under(route.ancestors)
         function = self._function(route)
-        packed = live.awaken(packed)
-        args, kwargs = unpack_arguments(packed)
-        del packed
+        args, kwargs = _arguments(told)
+        del told
         self._phase = RankPhase.CALL
         value = call(function, args, kwargs)
         if route.kind == "create":
@@ -184,6 +185,15 @@ class Server:
         self._link.send(Kind.SAYS, [json.dumps(message).encode()])
 
 
+def _arguments(told: Sequence[bytes | memoryview]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """From a call's parts: its route, and what :func:`to_parts` made."""
+    _route, alive, data, *buffers = told
+    if not alive and not buffers:  # nothing but a pickle, as nearly always
+        args, kwargs = pickle.loads(data)
+        return args, kwargs
+    return unpack_arguments(live.awaken(from_parts(told[1:], live.as_told)))
+
+
 def _pack(value: object) -> Packed:
     try:
         return pack_value(value)
@@ -200,6 +210,9 @@ def _face(function: Any) -> Any:
 
 def _flush() -> None:
     """What user code has printed is out before its value is, also half a line."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # the user's own stream, perhaps closed by now
-            stream.flush()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except Exception:  # noqa: BLE001 - the user's own stream, perhaps closed by now
+        with contextlib.suppress(Exception):
+            sys.stderr.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from functools import lru_cache
 from typing import Any
 
 _KINDS = frozenset((type(None), bool, int, float, str))
@@ -20,7 +21,8 @@ def is_simple(value: object) -> bool:
     return not isinstance(value, str) or (len(value) <= _LONGEST and value.isascii())
 
 
-def read_simple(data: bytes | memoryview) -> Any:
+@lru_cache(maxsize=256)
+def read_simple(data: bytes) -> Any:
     """A simple value from its pickle, whoever has sent it.
 
     Raises:

@@ -208,7 +208,7 @@ class WarmChild:
         if head.order.kind == "create":
             self.actors.add(head.order.actor)
         if frame.parts[0] == SIMPLE:
-            return read_simple(frame.parts[1])
+            return read_simple(bytes(frame.parts[1]))
         return from_parts(frame.parts[1:], live.as_told)
 
     def _failure(self, head: Head, frame: Frame) -> CallFailure:

@@ -45,7 +45,7 @@ def to_parts(packed: Packed, name: Callable[[Any], Wire] | None = None) -> list[
     return [json.dumps(live).encode(), _part(packed.data), *map(_part, packed.buffers), *more]
 
 
-def from_parts(parts: Sequence[memoryview], find: Callable[[Wire], Any] | None = None) -> Packed:
+def from_parts(parts: Sequence[bytes | memoryview], find: Callable[[Wire], Any] | None = None) -> Packed:
     """What :func:`to_parts` made.
 
     Args:
@@ -81,7 +81,7 @@ def _live_to_wire(live: Sequence[Live], name: Callable[[Any], Wire] | None, more
 
 
 def _live_from_wire(
-    told: Sequence[Wire], find: Callable[[Wire], Any] | None, parts: Sequence[memoryview]
+    told: Sequence[Wire], find: Callable[[Wire], Any] | None, parts: Sequence[bytes | memoryview]
 ) -> tuple[Live, ...]:
     live = []
     for entry in told:
