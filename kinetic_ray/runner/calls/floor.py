@@ -19,6 +19,7 @@ from kinetic_ray.runner.calls.gangs import Gang, NotBegun
 from kinetic_ray.runner.calls.lending import Hooks, Lending
 from kinetic_ray.runner.calls.roster import Phase
 from kinetic_ray.runner.calls.seating import ticket_of
+from kinetic_ray.runner.calls.waiting import Waiting
 from kinetic_ray.runner.calls.wish import Order
 from kinetic_ray.runner.inbox import HostLost
 
@@ -42,7 +43,7 @@ class Floor:
         self._agents = agents
         self._on_recall = on_recall
         self._simulated = simulated
-        self._waiting: dict[int, Errand] = {}
+        self._waiting = Waiting()
         self._running: dict[str, Errand] = {}
         self._lending = Lending(Hooks(on_recall, self._do_release, self.turn, self._spawn))
         self._wanted: frozenset[str] = frozenset()
@@ -72,7 +73,7 @@ class Floor:
         """A call whose arguments are there."""
         if errand.done.done():
             return
-        self._waiting[errand.number] = errand
+        self._waiting.add(errand)
         if (patience := errand.patience) is not None:
             alarm = asyncio.get_running_loop().call_later(patience, self._out_of_patience, errand, patience)
             errand.done.add_done_callback(lambda _: alarm.cancel())  # it would keep arguments and value till then
@@ -80,7 +81,7 @@ class Floor:
 
     def drop(self, errand: Errand, message: str) -> None:
         """Nobody waits for the call any more: it is ended if it runs."""
-        self._waiting.pop(errand.number, None)
+        self._waiting.pop(errand.number)
         gang = self.gangs.get(errand.gang)
         if gang is not None and self._running.get(gang.gang_id) is errand:
             self._spawn(gang.end_children(str(Reason.CANCELLED), message))
@@ -98,7 +99,7 @@ class Floor:
             elif gang.phase is Phase.RECALLED:
                 self._lending.abandon(gang)
         gone = "the process that called it has gone"
-        for errand in [*self._waiting.values(), *self._running.values()]:
+        for errand in [*self._waiting.all(), *self._running.values()]:
             if errand.order.client == client:
                 self.drop(errand, gone)
 
@@ -159,7 +160,7 @@ class Floor:
         now = time.monotonic()
         standings = [one.standing(is_wanted=one.gang_id in self._wanted) for one in self.gangs.values()]
         self._refused &= {one.key for one in standings if one.phase is not Phase.RESTING}
-        needs = [errand.need for errand in self._waiting.values()]
+        needs = self._waiting.needs(len(standings) + roster.MAX_ASKS)
         plan = roster.plan(needs, standings, now, self._lending.borrowers, self._refused)
         for step in plan.steps:
             self._do(step)
@@ -170,7 +171,7 @@ class Floor:
     def _do(self, step: roster.Step) -> None:
         match step:
             case roster.Serve(gang, number):
-                self._do_serve(self.gangs[gang], self._waiting.pop(number))
+                self._do_serve(self.gangs[gang], number)
             case roster.Ask(number, gang):
                 self._do_ask(self._waiting[number], gang)
             case roster.Withdraw(gang):
@@ -184,7 +185,9 @@ class Floor:
             case roster.End(gang):
                 self._do_end(self.gangs[gang])
 
-    def _do_serve(self, gang: Gang, errand: Errand) -> None:
+    def _do_serve(self, gang: Gang, number: int) -> None:
+        errand = self._waiting[number]
+        self._waiting.pop(number)
         gang.enter(Phase.BUSY)
         errand.gang = gang.gang_id
         errand.tries += 1
@@ -230,10 +233,10 @@ class Floor:
         except Refused as exc:
             self._refuse(gang, str(exc))
         except NotBegun as exc:
-            first = self._first_of(gang.key)
+            first = self._waiting.first_of(gang.key)
             if first is not None:
                 first.tries += 1
-                del self._waiting[first.number]
+                self._waiting.pop(first.number)
                 self._try_again(first, exc.failure)
             self._do_release(gang)
         except Exception as exc:
@@ -252,8 +255,8 @@ class Floor:
         if any(one.key == gang.key and one.phase in with_lease for one in self.gangs.values()):
             self._refused.add(gang.key)
             return
-        while (errand := self._first_of(gang.key)) is not None:
-            del self._waiting[errand.number]
+        while (errand := self._waiting.first_of(gang.key)) is not None:
+            self._waiting.pop(errand.number)
             self._fail(errand, CallFailure(str(Reason.UNSCHEDULABLE), why, where=errand.order.name))
 
     def _do_withdraw(self, gang: Gang) -> None:
@@ -290,20 +293,17 @@ class Floor:
 
     # Calls that get no value.
 
-    def _first_of(self, key: str) -> Errand | None:
-        return next((errand for errand in self._waiting.values() if errand.need.key == key), None)
-
     def _try_again(self, errand: Errand, failure: CallFailure) -> None:
         errand.gang = ""
         if errand.done.done():
             return
         if errand.tries < TRIES:
-            self._waiting = {errand.number: errand, **self._waiting}
+            self._waiting.add(errand)
         else:
             self._fail(errand, failure)
 
     def _out_of_patience(self, errand: Errand, patience: float) -> None:
-        if self._waiting.pop(errand.number, None) is None:
+        if self._waiting.pop(errand.number) is None:
             return
         reasons = [one.reason for one in self.gangs.values() if one.key == errand.need.key and one.reason]
         text = f"no room within capacity_timeout={patience:g} s: {reasons[0] if reasons else 'its turn had not come'}"
