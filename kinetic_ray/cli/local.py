@@ -194,12 +194,13 @@ def preempt(target: str, grace: float | None, silent: bool, return_after: float 
 
 
 @local.command()
-@click.option("--force", is_flag=True, help="Cancel the jobs that run.")
+@click.option("--force", is_flag=True, help="Cancel the jobs that run, and end calls.")
 @json_option
 def stop(force: bool, as_json: bool) -> None:
     """Stop the embedded cluster, and wait until nothing of it is left.
 
-    Exit code 1 while jobs run, unless --force cancels them. Jobs, values and logs stay in the store.
+    Exit code 1 while jobs run or processes have joined it for .remote() calls, unless --force ends both. Jobs, values
+    and logs stay in the store.
     """
     try:
         with _answering():

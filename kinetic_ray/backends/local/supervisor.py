@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetic_ray.backends.local import env, guard, leftovers, pool, preempt
+from kinetic_ray.backends.local.ending import lost_by_an_end
 from kinetic_ray.backends.local.head import Head
 from kinetic_ray.backends.local.hub import Hub, push
 from kinetic_ray.backends.local.launch import Launcher
@@ -233,11 +234,8 @@ class Supervisor:
         return {"env": env.ray_environment(report.gcs_address, report.dashboard)}
 
     async def _stop(self, request: Request) -> Answer:
-        if (jobs := self._jobs.open_jobs()) and not request.get("force"):
-            raise UsageError(
-                f"{'1 job has' if len(jobs) == 1 else f'{len(jobs)} jobs have'} not ended "
-                f"({', '.join(jobs[:5])}{', ...' if len(jobs) > 5 else ''}): cancel, or stop with --force, which does"
-            )
+        if (why := lost_by_an_end(self._jobs.open_jobs(), len(self._clients))) and not request.get("force"):
+            raise UsageError(why)
         while self._jobs.open_jobs():  # others may come meanwhile
             await self._jobs.cancel_all("kinetic local stop --force")
         self._stopping.set()

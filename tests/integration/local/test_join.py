@@ -259,12 +259,18 @@ def test_a_process_outlives_its_cluster_and_joins_the_next_one(own_cluster: Path
         home = config.home()
         first = joining.connect()
         held = ray.put(1)
+        try:
+            backend.stop(home)
+            refused = ""
+        except UsageError as error:
+            refused = str(error)
         backend.stop(home, force=True)
         ended = first.ended.wait(60)
         second = joining.connect()
-        answer(ended=ended, anew=second is not first, task=task(), same=joining.connect() is second)
+        answer(ended=ended, anew=second is not first, task=task(), same=joining.connect() is second, refused=refused)
         """
     )
+    assert "1 process has joined it" in got.pop("refused")
     assert got == {"ended": True, "anew": True, "task": 42, "same": True}
 
 
