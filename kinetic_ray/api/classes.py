@@ -51,7 +51,7 @@ class RemoteClass(Generic[T]):
         return f"<kinetic.remote class {self._name} on {self._options.accelerator.name}>"
 
     @own_frames_hidden()
-    def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+    def __call__(self, /, *_args: Any, **_kwargs: Any) -> NoReturn:
         """A TypeError: an instance of it lives elsewhere."""
         raise_told(
             TypeError(
@@ -70,7 +70,7 @@ class RemoteClass(Generic[T]):
         )
 
     @own_frames_hidden()
-    def remote(self, *args: Any, **kwargs: Any) -> ActorHandle[T]:
+    def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle[T]:
         """Makes an instance on every host of a gang of its own, and gives its handle at once.
 
         What `__init__` raises is raised by the calls of its methods.
@@ -88,7 +88,7 @@ class RemoteClass(Generic[T]):
         check_arguments(self._name, self._takes, args, kwargs)
         return create(self._caller, self.__wrapped__, args, kwargs)
 
-    def local(self, *args: Any, **kwargs: Any) -> T:
+    def local(self, /, *args: Any, **kwargs: Any) -> T:
         """An instance of the plain class in this process, for unit tests."""
         return self.__wrapped__(*args, **kwargs)
 

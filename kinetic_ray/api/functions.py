@@ -66,7 +66,7 @@ class RemoteFunction(Generic[P, R]):
         return f"<kinetic.{decorator} function {self._name} on {self._options.accelerator.name}>"
 
     @own_frames_hidden()
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """`.run(...)` for a `run` function, inside of a job the plain call; a TypeError for a `remote` function."""
         if not self.calls_run:
             told = (
@@ -78,7 +78,7 @@ class RemoteFunction(Generic[P, R]):
         return self.local(*args, **kwargs) if inside_a_job() else self._waited_for(args, kwargs)
 
     @own_frames_hidden()
-    def run(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs it as a durable job: shows stages and the leader's log, waits, returns the value.
 
         Ctrl-C ends the waiting, not the job; what is printed then says how to go on.
@@ -91,7 +91,7 @@ class RemoteFunction(Generic[P, R]):
         return self._waited_for(args, kwargs)
 
     @own_frames_hidden()
-    def run_async(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    def run_async(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Runs it as a durable job and returns its handle once the job is recorded; the laptop may close.
 
         Raises:
@@ -127,12 +127,12 @@ class RemoteFunction(Generic[P, R]):
             self._takes = takes_of(self.__wrapped__)
         check_arguments(self._name, self._takes, args, kwargs)
 
-    def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def local(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Calls the plain function in this process, for unit tests."""
         return self.__wrapped__(*args, **kwargs)
 
     @own_frames_hidden()
-    def remote(self, *args: P.args, **kwargs: P.kwargs) -> ObjectRef[R]:
+    def remote(self, /, *args: P.args, **kwargs: P.kwargs) -> ObjectRef[R]:
         """Calls it on the cluster at once, without any record, and gives a `ray.ObjectRef` of its value.
 
         `kinetic.get` waits for the value. The hosts stay warm for the next call. Refs among the arguments are resolved

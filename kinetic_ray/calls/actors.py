@@ -143,7 +143,7 @@ class ActorMethod:
         self.timeout = timeout
 
     @own_frames_hidden()
-    def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
+    def __call__(self, /, *_args: Any, **_kwargs: Any) -> Any:
         """A TypeError: the instance is elsewhere."""
         class_name = self._handle._facts.class_name  # noqa: SLF001 - of the same module
         raise_told(
@@ -151,7 +151,7 @@ class ActorMethod:
         )
 
     @own_frames_hidden()
-    def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[Any]:
+    def remote(self, /, *args: Any, **kwargs: Any) -> ObjectRef[Any]:
         """Calls it on every host, after the calls that were made before; gives a ref of the value.
 
         Raises:
@@ -229,14 +229,23 @@ def kill(actor: Any, *, no_restart: bool = True) -> None:
 
 
 def _signatures_of(kind: type) -> dict[str, inspect.Signature]:
-    """The methods that can be called from elsewhere: functions of the class and its bases, the private ones too."""
+    """The methods that can be called from elsewhere: those of the class and its bases, static and private ones too.
+
+    Each signature begins with what the method is bound to.
+    """
     found = {}
     for name in dir(kind):
         member = inspect.getattr_static(kind, name)
         if name.startswith("__") and name != "__call__":
             continue
+        bound: list[inspect.Parameter] = []
+        if isinstance(member, staticmethod):
+            bound = [inspect.Parameter("_", inspect.Parameter.POSITIONAL_ONLY)]
+        if isinstance(member, staticmethod | classmethod):
+            member = member.__func__
         if inspect.isfunction(member):
-            found[name] = inspect.signature(member, follow_wrapped=False)
+            signature = inspect.signature(member, follow_wrapped=False)
+            found[name] = signature.replace(parameters=[*bound, *signature.parameters.values()])
     return found
 
 

@@ -289,6 +289,12 @@ def test_arguments_that_fit_or_cannot_be_judged_are_let_through(
     assert kinetic.run(accelerator="cpu")(function)(*args) == value
 
 
+@pytest.mark.parametrize("how", ["run", "local", "__call__"])
+def test_no_argument_name_is_taken(store: Store, how: str) -> None:
+    call = getattr(kinetic.run(accelerator="cpu")(lambda **names: sorted(names)), how)
+    assert call(self=1, args=2, kwargs=3, name=4) == ["args", "kwargs", "name", "self"]
+
+
 def by_place(a: int, b: int, c: int = 0, /) -> None: ...
 def by_both(a: int, b: int = 0) -> None: ...
 def by_name(a: int, *, k: int) -> None: ...

@@ -211,7 +211,12 @@ class Counter:
         return self.value + n
 
     @staticmethod
-    def no_method() -> None: ...
+    def parse(text: str) -> int:
+        return int(text)
+
+    @classmethod
+    def named(cls, *, twice: bool = False) -> str:
+        return cls.__name__
 
     def _private(self) -> None: ...
 
@@ -235,13 +240,21 @@ def test_an_instance_is_made_and_its_methods_are_called(cluster: Cluster) -> Non
     assert unpack(cluster.desk.call.calls[0][1][0].done.result()) is Counter
 
 
+def test_static_methods_and_those_of_the_class_are_called_as_others(cluster: Cluster) -> None:
+    counter = made(cluster)
+    counter.parse.remote("1")
+    counter.named.remote(twice=True)
+    assert [order.method for order in cluster.orders()[1:]] == ["parse", "named"]
+
+
 @pytest.mark.parametrize(
     ("call", "error", "told"),
     [
         (lambda c: c.add.remote(), TypeError, r"Counter\.add\(\): missing a required argument: 'n'"),
         (lambda c: c.add(1), TypeError, r"Counter\.add is a remote method.*\.remote\(\.\.\.\)"),
         (lambda c: c.sub, AttributeError, "'Counter' has no method 'sub'"),
-        (lambda c: c.no_method, AttributeError, "no_method"),
+        (lambda c: c.parse.remote(), TypeError, r"Counter\.parse\(\): missing a required argument: 'text'"),
+        (lambda c: c.named.remote(1), TypeError, r"Counter\.named\(\): too many positional arguments"),
         (lambda c: c.value, AttributeError, "value"),
         (lambda c: c.add.options(gather="some"), kinetic.UsageError, "gather='some'"),
         (lambda c: c.add.options(timeout="soon"), kinetic.UsageError, "timeout='soon'"),
@@ -262,7 +275,7 @@ def test_a_handle_that_has_travelled_calls_the_same_instance(cluster: Cluster) -
     assert other == counter
     assert hash(other) == hash(counter)
     assert "Counter on cpu: act-" in repr(other)
-    assert dir(other) == ["_private", "add"]
+    assert dir(other) == ["_private", "add", "named", "parse"]
     other.add.remote(1)
     creation, method = cluster.orders()
     assert method.actor == creation.actor
