@@ -121,7 +121,7 @@ def _end_fork(exc: BaseException | None) -> NoReturn:
     if isinstance(exc, SystemExit):
         code = exc.code if isinstance(exc.code, int) else int(exc.code is not None)
         if isinstance(exc.code, str):
-            print(exc.code, file=sys.stderr)
+            sys.stderr.write(f"{exc.code}\n")
     elif exc is not None:
         code = 1
         traceback.print_exception(exc)
