@@ -25,6 +25,7 @@ def own_cluster() -> Iterator[None]:
     """
     with tempfile.TemporaryDirectory(prefix="krb", dir="/tmp") as home:
         os.environ["KINETIC_HOME"] = home
+        os.environ["KINETIC_PACKAGE_ROOT"] = str(ROOT / "benchmarks")  # a project of 20 files, not all of this one
         backend.start(Path(home))
         try:
             os.environ.update(backend.environment(Path(home)) or {})

@@ -8,14 +8,12 @@ that shortly before it was looked at counts as changed once more.
 from __future__ import annotations
 
 import hashlib
-import itertools
-import operator
 import os
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,15 +22,11 @@ from kinetic_ray.bundle.origins import Source, origin_of
 from kinetic_ray.bundle.project import OUTSIDE
 from kinetic_ray.bundle.rules import GIT_FILE, OWN_FILE, repository_folders
 from kinetic_ray.bundle.tree import Kind
+from kinetic_ray.calls.looks import Look, Looks
 
 #: A file system's clock ticks at least this often, in nanoseconds; the longer one is for those that count seconds.
 _TICK, _COARSE_TICK = 20_000_000, 2_500_000_000
 _SECOND = 1_000_000_000
-
-Look = tuple[int, ...]
-_FACTS: Callable[[os.stat_result], Look] = operator.attrgetter(
-    "st_ctime_ns", "st_mtime_ns", "st_size", "st_ino", "st_mode"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +82,7 @@ class ProjectFiles:
         self._modules = modules
         self._lock = threading.Lock()
         self._sent: Sent | None = None
-        self._there: tuple[str, ...] = ()
-        self._seen: list[Look] = []
-        self._missing: tuple[str, ...] = ()
+        self._looks = Looks(())
         self._program: tuple[object, ...] = ()
         self._loaded: frozenset[Path] = frozenset()
         self._is_doubtful = True
@@ -107,14 +99,7 @@ class ProjectFiles:
             return self._sent
 
     def _differs(self) -> bool:
-        # A good part of what a call costs this process: so in as few steps as there are.
-        lstat, facts = os.lstat, _FACTS
-        try:
-            if [facts(lstat(path)) for path in self._there] != self._seen:
-                return True
-        except OSError:
-            return True
-        if any(map(os.access, self._missing, itertools.repeat(os.F_OK))):
+        if not self._looks.hold():
             return True
         program = _program()
         if program == self._program:
@@ -128,11 +113,8 @@ class ProjectFiles:
         self._program, self._loaded = _program(), self._project.loaded()
         selection = self._project.select(self._modules)
         # Looked at before it is read: what changes meanwhile looks otherwise at the next call.
-        looks = [(path, _look(path)) for path in _watched(self._project, selection)]
-        self._there = tuple(path for path, seen in looks if seen is not None)
-        self._seen = [seen for _path, seen in looks if seen is not None]
-        self._missing = tuple(path for path, seen in looks if seen is None)
-        self._is_doubtful = any(_is_fresh(seen, begun) for seen in self._seen)
+        self._looks = Looks(_watched(self._project, selection))
+        self._is_doubtful = any(_is_fresh(seen, begun) for seen in self._looks.seen)
         bundle = selection.pack()
         digest = "" if bundle is None else hashlib.sha256(bundle.data).hexdigest()
         new = Sent(bundle, digest, selection.sys_path, selection.cwd)
@@ -177,15 +159,7 @@ def _ignore_files(project: Project, folders: Iterable[Path]) -> Iterator[Path]:
         yield from (path for path in (folder / GIT_FILE, folder / OWN_FILE) if path.exists())
 
 
-def _look(path: str) -> Look | None:
-    """What is compared of a file or folder; None where there is none."""
-    try:
-        return _FACTS(os.lstat(path))
-    except OSError:
-        return None
-
-
-def _is_fresh(seen: tuple[int, ...], begun: int) -> bool:
+def _is_fresh(seen: Look, begun: int) -> bool:
     """Whether it may change again without looking any different."""
     changed = seen[0]
     return changed > begun - (_TICK if changed % _SECOND else _COARSE_TICK)

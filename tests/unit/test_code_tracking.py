@@ -118,6 +118,35 @@ def test_new_and_deleted_files_are_seen(project: Path, tmp_path: Path) -> None:
     assert "sub/data.txt" not in files_in(tracker.current(), tmp_path / "host")
 
 
+def test_a_file_or_folder_that_takes_the_place_of_another_is_seen(project: Path, tmp_path: Path) -> None:
+    tracker = CodeTracker(import_main().work)
+    for number, name in enumerate(["sub/data.txt", "sub", "."]):
+        (project / "sub").mkdir(exist_ok=True)
+        (project / "sub" / "data.txt").write_text("old")
+        settled(tracker)
+        place, other = project / name, tmp_path / f"other{number}"
+        shutil.copytree(place, other) if place.is_dir() else shutil.copy2(place, other)
+        inside = other / Path("sub/data.txt").relative_to(name) if place.is_dir() else other
+        inside.write_text(f"new{number}")
+        place.resolve().rename(tmp_path / f"away{number}")
+        other.rename(project / name)
+        assert files_in(tracker.current(), tmp_path / "host")["sub/data.txt"] == f"new{number}"
+
+
+def test_looking_at_files_keeps_no_descriptors(project: Path) -> None:
+    def kept() -> int:
+        return len([*Path("/proc/self/fd" if sys.platform == "linux" else "/dev/fd").iterdir()])
+
+    before = kept()
+    tracker = CodeTracker(import_main().work)
+    for count in range(5):
+        (project / "kt_helper.py").write_text(HELPER.format(count))
+        settled(tracker)
+    assert kept() < before + 2 * 4
+    del tracker
+    assert kept() == before
+
+
 def test_an_ignore_file_counts_also_above_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / ".git").mkdir()
     root = tmp_path / "inner"
@@ -319,7 +348,7 @@ def test_a_call_without_changes_looks_at_each_file_once_and_reads_none(project: 
     code = settled(tracker)
     names = called(tracker.current)
     assert not COSTLY & {*names}
-    assert names.count("lstat") == 3 + 20 + 1  # the files, and the folder
+    assert names.count("lstat") + names.count("fstat") == 3 + 20 + 1  # the files, and the folder
     assert tracker.current() is code
 
 
