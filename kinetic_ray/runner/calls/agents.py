@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
@@ -27,6 +28,8 @@ from kinetic_ray.runner.slices import Host
 _CALLS, _CONTROL, _DIRECT = 8, 8, 4
 #: Agents that rest on one node with warm children; where there are as many, the one that has rested longest is used.
 MAX_RESTING = 6
+#: Agents without children that are kept on a node, and the seconds after which others end.
+KEPT, UNUSED = 2, 300.0
 #: Until an agent that doesn't answer is killed.
 PATIENCE = 15.0
 #: Seconds that a call that came too late waits for its function, to be passed on with it.
@@ -266,6 +269,12 @@ class Agents:
             agent.used = False
             agent.rested_at = time.monotonic()
 
+    def trim(self) -> None:
+        """Ends what is left of a time when many were at work at once: each takes its memory."""
+        for agent in surplus(list(self._all.values()), time.monotonic()):
+            agent.used = True  # nobody takes it any more
+            agent.kill()
+
     def lose_node(self, node_id: str) -> None:
         """A node is gone, and all agents there."""
         for agent in list(self._all.values()):
@@ -299,6 +308,15 @@ class Agents:
         agent.dead = why
         self._all.pop(agent.place, None)
         self._on_death(agent, why)
+
+
+def surplus(agents: Sequence[Agent], now: float) -> list[Agent]:
+    """Agents that can go: unused for long, with nobody's children, and more of them on their node than are kept."""
+    spare: dict[str, list[Agent]] = defaultdict(list)
+    for agent in sorted(agents, key=lambda agent: -agent.rested_at):
+        if not agent.used and agent.tenant == "" and now - agent.rested_at > UNUSED:
+            spare[agent.node_id].append(agent)
+    return [agent for on_node in spare.values() for agent in on_node[KEPT:]]
 
 
 def choose(resting: Sequence[Agent], gang: str, plan: str, stem: str, at_most: int) -> Agent | None:

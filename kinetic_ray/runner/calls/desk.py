@@ -68,7 +68,7 @@ class Desk:
             order: An :class:`Order`'s bytes.
             code: Refs of the packed function and of the project's archive (or None), in a list, so that Ray leaves
                 them as they are; an empty list where the desk has had them before. Behind them, of a method's call,
-                its place among those of its process.
+                its place among those of its process, and the one before it that went straight to the host, if any.
             packed: The arguments; a list with a ref of them where they are large.
 
         Raises:
@@ -85,6 +85,7 @@ class Desk:
         self._errands[errand.number] = errand
         try:
             if told.kind != "function":
+                await self._readiness.wait(code[3:])
                 return await self._instances.run(errand, self._ready)
             await self._ready(errand)
             self._floor.add(errand)
@@ -227,6 +228,7 @@ class Desk:
         while True:
             await asyncio.sleep(_LOOK)
             try:
+                self._agents.trim()
                 if clients := self._calling():
                     for client in (clients | self._clients.known()) & await asyncio.to_thread(_dead_jobs):
                         self._leave(client)
