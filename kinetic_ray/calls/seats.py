@@ -103,6 +103,7 @@ class Line:
         self._by_desk: Any = None
         self._refused = False
         self._last: Any = None
+        self._straight: Any = None  # the last call of an instance that went past the desk
         self._got = got or Got()
         self._sent = 0
 
@@ -112,6 +113,8 @@ class Line:
             seat = self._free_seat()
             if seat is not None:
                 self._last = seat.send(request, packed)
+                if self._in_order:
+                    self._straight = self._last
                 return self._last
             by_desk = self._desk.call.options(name=request.order.name)
             carried = [self._ray.put(packed)] if packed.nbytes > _LARGE else packed
@@ -136,14 +139,22 @@ class Line:
                 self._last = None
             if self._by_desk is not None and self._is_done(self._by_desk):
                 self._by_desk = None
+            if self._straight is not None and self._is_done(self._straight):
+                self._straight = None
             return self._last is None
 
     def _placed(self, request: Request) -> Sequence[Any]:
-        """The code; of a method's call also its place, since Ray may deliver calls in another order."""
+        """The code; of a method's call also its place, since Ray may deliver calls in another order.
+
+        Behind that the call that went straight to the host and may still be on its way there: the desk, which would
+        have the host back, must not be faster.
+        """
         if request.order.kind != "method":
             return request.code
         self._sent += 1
-        return [*request.code, self._sent - 1]
+        if self._straight is not None and self._is_done(self._straight):
+            self._straight = None
+        return [*request.code, self._sent - 1, *([] if self._straight is None else [self._straight])]
 
     def _free_seat(self) -> Seat | None:
         if self._lending is not None and self._has_come():

@@ -175,7 +175,16 @@ def test_calls_of_an_instance_by_the_desk_tell_their_place() -> None:
     way.finish(way.desk.refs)
     assert way.send(request(kind="method", actor="act-1", method="step")) == "agent"
     assert way.send(request(kind="method", actor="act-1", method="step")) == "desk"
-    assert [call[1] for call in way.desk.call.calls] == [["ref of d1", None, place] for place in range(3)]
+    way.finish(way.agent.refs)
+    way.send(request(kind="method", actor="act-1", method="step"))
+    way.line.recall("g1")
+    way.finish(way.agent.refs)
+    assert way.send(request(kind="method", actor="act-1", method="step")) == "desk"
+    code = ["ref of d1", None]
+    straight = way.agent.refs[0]  # was on its way when the third came, and must not be overtaken
+    assert [call[1] for call in way.desk.call.calls] == [
+        [*code, 0], [*code, 1], [*code, 2, straight], [*code, 3], [*code, 4]
+    ]  # fmt: skip
 
 
 def test_an_instance_that_is_not_lent_is_not_asked_for_again() -> None:
