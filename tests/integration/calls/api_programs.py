@@ -219,7 +219,23 @@ import kinetic_ray as kinetic
 def square(x):
     return x * x
 
+@kinetic.remote(resources={"cpu": 0.5})
+class Log:
+    def __init__(self):
+        self.seen = []
+    def add(self, x):
+        self.seen.append(x)
+    def take(self):
+        seen, self.seen = self.seen, []
+        return seen
+
 if __name__ == "__main__":
+    log = Log.remote()
+    for round in range(12):
+        assert kinetic.get(log.take.remote(), timeout=200) == []  # so that the next call goes straight to the host
+        late = square.remote(0) if round % 3 == 0 else 0
+        refs = [log.add.remote(late), *(log.add.remote(x) for x in range(1, 60))]
+        assert kinetic.get(log.take.remote(), timeout=200) == [*range(60)]  # in the order in which they were made
     with ThreadPoolExecutor(8) as pool:
         values = [*pool.map(lambda x: kinetic.get(square.remote(x), timeout=200), range(100))]
     assert values == [x * x for x in range(100)]
