@@ -102,6 +102,7 @@ class Line:
         self._awaited: Any = None
         self._by_desk: Any = None
         self._refused = False
+        self._recalled: set[str] = set()  # while a seat is on its way: it may be one of these
         self._last: Any = None
         self._straight: Any = None  # the last call of an instance that went past the desk
         self._got = got or Got()
@@ -131,6 +132,8 @@ class Line:
         with self._lock:
             if self._seat is not None and self._seat.gang == gang:
                 self._seat = None
+            elif self._lending is not None:
+                self._recalled.add(gang)
 
     def is_quiet(self) -> bool:
         """Whether no call is on its way. Lets go of the last one's value once it is there, which may be large."""
@@ -178,7 +181,8 @@ class Line:
             lent = self._ray.get(lending)
         except Exception:  # noqa: BLE001 - the desk is gone or can't: its own calls will tell
             lent = None
-        if lent is not None:
+        recalled, self._recalled = self._recalled, set()
+        if lent is not None and lent["gang"] not in recalled:
             self._seat = Seat(lent["gang"], lent["agent"], self._client)
         self._refused = lent is None and self._in_order  # of an instance that won't change
 

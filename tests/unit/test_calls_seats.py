@@ -104,6 +104,16 @@ def test_without_its_seat_a_process_goes_back_to_the_desk_and_asks_anew(way: Way
     assert way.send() == "agent"
 
 
+def test_a_seat_that_was_recalled_before_it_was_taken_is_not_taken(way: Way) -> None:
+    way.send()
+    way.lend()
+    way.line.recall("g1")  # the process had nothing to send meanwhile
+    assert way.send() == "desk"
+    assert len(way.desk.lend.calls) == 2
+    way.lend()  # the same gang, once more
+    assert way.send() == "agent"
+
+
 @pytest.mark.parametrize("state", [None, 0, 1, 2])
 def test_a_handle_that_knows_nothing_of_its_agent_yet_will_do(way: Way, state: int | None) -> None:
     way.agent.state = state
