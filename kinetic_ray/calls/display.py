@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TextIO
 
 _LOG = logging.getLogger("kinetic_ray")
 
@@ -41,12 +41,17 @@ def prefixed(line: Sequence[Any]) -> str:
 
 
 def show(lines: Iterable[Sequence[Any]]) -> None:
-    """Prints lines of calls where the process prints now (a notebook's cell, say)."""
-    text = "".join(f"{prefixed(line)}\n" for line in lines)
-    if text and sys.stdout is not None:
+    """Prints lines of calls where the process prints now (a notebook's cell, say), kinetic's own as its errors."""
+    lines = list(lines)
+    _print(sys.stdout, [prefixed(line) for line in lines if line[0]])
+    _print(sys.stderr, [line[3] for line in lines if not line[0]])
+
+
+def _print(stream: TextIO | None, lines: Sequence[str]) -> None:
+    if lines and stream is not None:
         with contextlib.suppress(OSError, ValueError):  # closed, or a broken pipe: the calls themselves go on
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            stream.write("".join(f"{line}\n" for line in lines))
+            stream.flush()
 
 
 class Listener:

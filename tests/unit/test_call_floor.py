@@ -154,6 +154,26 @@ def test_an_instance_that_is_killed_while_it_waits_asks_no_more() -> None:
     asyncio.run(scenario())
 
 
+def test_what_waits_is_told_with_the_brokers_reason() -> None:
+    async def scenario() -> None:
+        broker = Broker()
+        there, made = floor(broker), instances(broker)
+        for number in (1, 2):
+            there.add(errand(number))
+        making = asyncio.create_task(made.run(errand(3, kind="create", actor="act-1"), ready))
+        await until(lambda: len(broker.asked) == 3)
+        waits = [*there.waits(), *made.waits()]
+        assert [(one.call, one.client, one.name, one.reason) for one in waits] == [
+            (call, "01000000", "f", "all slices are busy") for call in (1, 2, "act-1")
+        ]
+        made.kill("act-1")
+        with pytest.raises(CallFailure):
+            await making
+        assert made.waits() == []
+
+    asyncio.run(scenario())
+
+
 def test_a_call_of_an_instance_that_is_not_there_says_which() -> None:
     async def scenario() -> None:
         there = instances(Broker())

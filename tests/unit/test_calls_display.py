@@ -108,7 +108,12 @@ def test_where_the_cluster_has_gone_nobody_listens(desk: Desk, told: Told) -> No
 def test_lines_have_prefixes_and_the_process_prints_them_where_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     show([["train", 3, "tpu-v6e-16-0", "step 1"], ["double", 0, "", "%d {x}"]])
     show([])
-    assert capsys.readouterr().out == "(train rank=3 tpu-v6e-16-0) step 1\n(double rank=0) %d {x}\n"
+    assert capsys.readouterr() == ("(train rank=3 tpu-v6e-16-0) step 1\n(double rank=0) %d {x}\n", "")
+
+
+def test_what_kinetic_says_itself_is_no_output_of_a_program(capsys: pytest.CaptureFixture[str]) -> None:
+    show([["train", 0, "", "step 1"], ["", 0, "", "kinetic: train waits for 1 x tpu-v6e-16"]])
+    assert capsys.readouterr() == ("(train rank=0) step 1\n", "kinetic: train waits for 1 x tpu-v6e-16\n")
 
 
 def test_a_closed_output_hurts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:

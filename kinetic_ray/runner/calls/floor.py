@@ -19,10 +19,13 @@ from kinetic_ray.runner.calls.gangs import Gang, NotBegun
 from kinetic_ray.runner.calls.lending import Hooks, Lending
 from kinetic_ray.runner.calls.roster import Phase
 from kinetic_ray.runner.calls.seating import ticket_of
+from kinetic_ray.runner.calls.telling import Wait
 from kinetic_ray.runner.calls.waiting import Waiting
 from kinetic_ray.runner.calls.wish import Order
 from kinetic_ray.runner.inbox import HostLost
 
+#: Why calls wait for which no gang is asked for any more.
+_AT_WORK = "waiting for a gang that is at work; there will be no other"
 _LOG = logging.getLogger(__name__)
 
 
@@ -66,6 +69,17 @@ class Floor:
     def is_busy(self) -> bool:
         """Whether calls wait or run, or may run where the desk doesn't see them."""
         return bool(self._waiting or self._running or self.borrowers)
+
+    def waits(self) -> list[Wait]:
+        """The calls that wait, and why."""
+        reasons: dict[str, str] = {}
+        for gang in self.gangs.values():
+            if gang.phase is Phase.ASKING:
+                reasons.setdefault(gang.key, gang.reason or "the slice broker hasn't answered yet")
+        return [
+            Wait(need.number, need.client, name, need.key, reasons.get(need.key, _AT_WORK))
+            for need, name in self._waiting.told()
+        ]
 
     # What happens.
 

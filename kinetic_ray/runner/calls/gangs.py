@@ -59,7 +59,7 @@ class Gang:
         has_children: Whether there are warm children.
         lends: How often it was lent.
         door: Held while it is lent or recalled.
-        reason: Why it waits for a lease.
+        reason: Why it waits for a lease, or for its hosts.
     """
 
     def __init__(self, gang_id: str, errand: Errand, agents: Agents, *, simulated: bool) -> None:
@@ -133,6 +133,7 @@ class Gang:
             NotBegun: The place is not to be had.
         """
         self.lease, self.has_served, self.is_broken = lease, False, False
+        self.reason = "its hosts are being made ready"
         before = self._mine
         try:
             self._placement = await take_place(lease)

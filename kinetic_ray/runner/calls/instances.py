@@ -20,6 +20,7 @@ from kinetic_ray.runner.calls.gangs import Gang, NotBegun
 from kinetic_ray.runner.calls.roster import Phase
 from kinetic_ray.runner.calls.seating import ticket_of
 from kinetic_ray.runner.calls.sequence import PATIENCE, Sequence
+from kinetic_ray.runner.calls.telling import Wait
 from kinetic_ray.runner.inbox import HostLost
 
 Ready = Callable[[Errand], Awaitable[None]]
@@ -70,6 +71,14 @@ class Instances:
 
     def gangs(self) -> list[Gang]:
         return [one.gang for one in self._alive.values()]
+
+    def waits(self) -> list[Wait]:
+        """Instances that wait for their gangs, and why."""
+        return [
+            Wait(one.actor, one.client, one.gang.order.name, one.gang.key, one.gang.reason)
+            for one in self._alive.values()
+            if one.gang.reason and not one.gang.hosts
+        ]
 
     def clients(self) -> set[str]:
         """Processes that have some."""

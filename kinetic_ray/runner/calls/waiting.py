@@ -50,6 +50,14 @@ class Waiting:
         line = self._lines.get(key)
         return self._errands[line[0][1]] if line else None
 
+    def told(self) -> Iterable[tuple[Need, str]]:
+        """What each call needs, and what it calls; in their order."""
+        return [
+            (self._needs[number], self._errands[number].order.name)
+            for line in self._lines.values()
+            for _, number in line
+        ]
+
     def needs(self, most: int) -> list[Need]:
         """What is needed, of each key by the first calls only: who decides looks at no more of them."""
         return [self._needs[number] for line in self._lines.values() for _, number in line[:most]]
