@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -21,6 +22,7 @@ from kinetic_ray.runner.calls.fates import Fates
 from kinetic_ray.runner.calls.floor import Floor
 from kinetic_ray.runner.calls.instances import Instances
 from kinetic_ray.runner.calls.packing import Packed, keep_packed
+from kinetic_ray.runner.calls.telling import Telling
 from kinetic_ray.runner.inbox import HostLost
 from kinetic_ray.runner.once import Once
 from kinetic_ray.runner.scaling import SocketScaler, follow, is_simulated
@@ -55,6 +57,7 @@ class Desk:
         self._memory = CodeMemory()
         self._readiness = Readiness()
         self._clients = Clients()
+        self._telling = Telling()
         self._asks = Asks(supervisor)
         self._fates = Fates()
         self._agents: Agents
@@ -118,6 +121,7 @@ class Desk:
 
         Returns:
             {"lines": [[function, rank, where, text], ...], "recalled": [ids of gangs that aren't lent any more]}.
+            Lines without a function are kinetic's own.
         """
         await self._beginning.ensure()
         return await self._clients.listen(client, patience)
@@ -229,6 +233,7 @@ class Desk:
             await asyncio.sleep(_LOOK)
             try:
                 self._agents.trim()
+                self._tell_why()
                 if clients := self._calling():
                     for client in (clients | self._clients.known()) & await asyncio.to_thread(_dead_jobs):
                         self._leave(client)
@@ -236,6 +241,12 @@ class Desk:
                     await asyncio.to_thread(wire.call, self._supervisor, {"op": "hello"})
             except (KineticError, OSError, RayError) as exc:
                 _LOG.warning("looking after processes: %s", exc)
+
+    def _tell_why(self) -> None:
+        """Tells processes whose calls wait for long what they wait for."""
+        waits = [*self._floor.waits(), *self._instances.waits()]
+        for client, line in self._telling.look(waits, time.monotonic()):
+            self._clients.say(client, [["", 0, "", line]])
 
     def _calling(self) -> set[str]:
         calling = {errand.order.client for errand in self._errands.values()}
