@@ -135,8 +135,8 @@ class RemoteCallHost:
                 self._running -= 1
                 self._used_at = time.monotonic()
 
-    def _say(self, client: str, rank: int, lines: Sequence[str]) -> None:
-        self._desk.say.remote(self._place, client, rank, list(lines))
+    def _say(self, client: str, rank: int, name: str, lines: Sequence[str]) -> None:
+        self._desk.say.remote(self._place, client, rank, name, list(lines))
 
     def _forward(self, order: bytes, packed: Packed) -> Packed:
         """A call that came too late for this host goes to the desk, with the code that it needs."""

@@ -136,14 +136,15 @@ class Desk:
         await self._beginning.ensure()
         self._instances.kill(actor)
 
-    async def say(self, place: str, client: str, rank: int, lines: Sequence[str]) -> None:
+    async def say(self, place: str, client: str, rank: int, name: str, lines: Sequence[str]) -> None:
         """An agent passes on what its child has printed."""
         await self._beginning.ensure()
         agent = self._agents.at(place)
         gang = None if agent is None else self._floor.owner_at(agent) or self._instances.owner_at(agent)
         if gang is not None:
             where = gang.hosts[rank].where if rank < len(gang.hosts) else ""
-            self._clients.say(client or gang.client, [[gang.order.name, rank, where, line] for line in lines])
+            told = name or gang.order.name  # before its first call a child prints for the gang as a whole
+            self._clients.say(client or gang.client, [[told, rank, where, line] for line in lines])
 
     async def explain(self, actor_id: str) -> None:
         """Says what became of a host that a process has called itself, where its Ray actor is gone or out of reach.

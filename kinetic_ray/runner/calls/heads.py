@@ -31,6 +31,11 @@ class Head:
     route: bytes
 
     @property
+    def prints_for(self) -> str:
+        """Who gets its lines: the process that calls a function, whoever made an instance."""
+        return self.order.client if self.order.kind == "function" else self.client
+
+    @property
     def order_bytes(self) -> bytes:
         """As the desk takes it."""
         return self.order.to_bytes()

@@ -23,8 +23,8 @@ from kinetic_ray.runner.calls.warm import WarmChild
 from kinetic_ray.runner.hosting import describe_host
 from kinetic_ray.runner.ports import PortKeeper
 
-#: Gets lines of a child: client, rank, lines.
-Say = Callable[[str, int, Sequence[str]], None]
+#: Gets lines of a child: client, rank, the call's name, lines.
+Say = Callable[[str, int, str, Sequence[str]], None]
 #: Gives a call that came too late to the desk: the order's bytes and the packed arguments; gives its value.
 Forward = Callable[[bytes, Packed], Any]
 
@@ -179,6 +179,6 @@ class CallHost:
         except ray.exceptions.RayTaskError as exc:
             raise fetching.cause_of(exc) from None
 
-    def _pass_lines(self, client: str, rank: int, lines: Sequence[str]) -> None:
+    def _pass_lines(self, client: str, rank: int, name: str, lines: Sequence[str]) -> None:
         if self._say is not None:
-            self._say(client, rank, lines)
+            self._say(client, rank, name, lines)

@@ -12,6 +12,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from kinetic_ray.runner.deaths import TAIL_LINES
 
@@ -24,15 +25,30 @@ _PAUSE = 0.002
 #: Seconds between two batches.
 _SPACING = 0.05
 
+#: Gets lines, and whose they are.
+Take = Callable[["Whose", Sequence[str]], None]
+
+
+class Whose(NamedTuple):
+    """The call that prints.
+
+    Attributes:
+        client: Who gets its lines; "" for whomever the process serves.
+        name: The call's, for people; "" before the first.
+    """
+
+    client: str = ""
+    name: str = ""
+
 
 class Output:
     """A child's standard output and error. Its thread ends with the last process that could write."""
 
-    def __init__(self, take: Callable[[Sequence[str]], None]) -> None:
+    def __init__(self, take: Take) -> None:
         """Begins to read.
 
         Args:
-            take: Gets the lines as they come, in batches, without their ends.
+            take: Gets the lines as they come, in batches of one call's each, without their ends.
         """
         self._reading, self._writing = os.pipe()
         self._take = take
@@ -40,12 +56,30 @@ class Output:
         self._rest = b""
         self._waiting: list[str] = []
         self._due = 0.0
+        self._whose = Whose()
+        self._taking = threading.Lock()  # of what has been read, and whose it is
         self._done = threading.Event()
         threading.Thread(target=self._read, name="kinetic-output", daemon=True).start()
 
     def give_writer(self) -> int:
         """The end for the child; close it here once the child has it."""
         return self._writing
+
+    def turn_to(self, whose: Whose) -> None:
+        """What is printed from now on is that call's; what is in the pipe now, half a line too, the one's before.
+
+        Args:
+            whose: The call that is about to begin.
+        """
+        if whose == self._whose:
+            return
+        with self._taking:
+            if not self._done.is_set() and (count := self._pending()):
+                self._add(os.read(self._reading, count))
+            if self._rest:
+                self._add(b"\n")
+            self._deliver()
+            self._whose = whose
 
     def words(self) -> str:
         """The last lines, more than a failure shows."""
@@ -65,39 +99,48 @@ class Output:
         """Waits until nobody is left who could print."""
         self._done.wait(patience)
 
-    def _pending(self) -> bool:
+    def _pending(self) -> int:
+        """Bytes in the pipe."""
         count = bytearray(4)
         with contextlib.suppress(OSError):
             fcntl.ioctl(self._reading, termios.FIONREAD, count)
-        return any(count)
+        return int.from_bytes(count, sys.byteorder)
 
     def _read(self) -> None:
         poll = select.poll()
         poll.register(self._reading, select.POLLIN)
         try:
-            while True:
-                if self._waiting and not poll.poll(max(0.0, self._due - time.monotonic()) * 1000):
-                    self._deliver()
-                data = os.read(self._reading, _CHUNK)
-                if not data:
-                    break
-                self._add(data)
+            while self._step(poll):
+                pass
+        finally:
+            with self._taking:
+                self._done.set()
+                os.close(self._reading)
+
+    def _step(self, poll: select.poll) -> bool:
+        """Waits for something to read or to deliver; False at the end."""
+        poll.poll(max(0.0, self._due - time.monotonic()) * 1000 if self._waiting else None)
+        with self._taking:
+            if not poll.poll(0):  # else it can be read at once, though another thread reads here as well
                 if time.monotonic() >= self._due:
                     self._deliver()
-            if self._rest:
+                return True
+            data = os.read(self._reading, _CHUNK)
+            if data:
+                self._add(data)
+            elif self._rest:
                 self._add(b"\n")
-            self._deliver()
-        finally:
-            self._done.set()
-            os.close(self._reading)
+            if not data or time.monotonic() >= self._due:
+                self._deliver()
+            return bool(data)
 
     def _deliver(self) -> None:
         """At once after a silence, then in batches: whoever prints each line by itself must not flood anybody."""
         lines, self._waiting = self._waiting, []
-        self._due = time.monotonic() + _SPACING
         if lines:
+            self._due = time.monotonic() + _SPACING
             with contextlib.suppress(Exception):  # nobody's fault down there, and nothing that a child should end for
-                self._take(lines)
+                self._take(self._whose, lines)
 
     def _add(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")

@@ -15,6 +15,7 @@ from kinetic_ray.core.state import Reason
 from kinetic_ray.errors import ConfigError, UsageError
 from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.heads import Head
+from kinetic_ray.runner.calls.output import Whose
 from kinetic_ray.runner.calls.warm import WarmChild
 from kinetic_ray.runner.calls.wish import Wish
 from kinetic_ray.runner.hosting import ZygoteKeeper, fresh_folder, node_id, ray_address
@@ -81,11 +82,11 @@ def _way_to_ray() -> dict[str, str]:
 class Tenancy:
     """The host's zygote, its child, its seat. Thread-safe."""
 
-    def __init__(self, tell: Callable[[str, int, Sequence[str]], None]) -> None:
+    def __init__(self, tell: Callable[[str, int, str, Sequence[str]], None]) -> None:
         """Begins empty.
 
         Args:
-            tell: Gets the lines of a child: client, rank, lines.
+            tell: Gets the lines of a child: client, rank, the call's name, lines.
         """
         self._tell = tell
         self._zygotes = ZygoteKeeper()
@@ -211,11 +212,11 @@ class Tenancy:
         facts = {"python": seat.wish.python, "main": seat.wish.main}
         return WarmChild(zygote, task, (facts, archive), self._take)
 
-    def _take(self, lines: Sequence[str]) -> None:
+    def _take(self, whose: Whose, lines: Sequence[str]) -> None:
         with self._lock:
             seat = self._lives_for
         if seat is not None:
-            self._tell(seat.client, seat.task.rank, lines)
+            self._tell(whose.client or seat.client, seat.task.rank, whose.name, lines)
 
     def _vacate(self, *, busy: bool) -> None:
         """Makes room for another child."""

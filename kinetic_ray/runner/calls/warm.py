@@ -8,7 +8,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
@@ -17,7 +16,7 @@ from kinetic_ray.runner.calls import live
 from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.frames import Frame, FrameError, Frames
 from kinetic_ray.runner.calls.heads import Head
-from kinetic_ray.runner.calls.output import Output
+from kinetic_ray.runner.calls.output import Output, Take, Whose
 from kinetic_ray.runner.calls.packing import Packed
 from kinetic_ray.runner.calls.simple import read_simple
 from kinetic_ray.runner.calls.words import SIMPLE, Kind, from_parts, to_parts
@@ -43,16 +42,14 @@ class WarmChild:
         actors: Instances that live in it.
     """
 
-    def __init__(
-        self, zygote: ZygoteLink, task: RankTask, facts: tuple[dict[str, Any], bytes], take: Callable[..., None]
-    ) -> None:
+    def __init__(self, zygote: ZygoteLink, task: RankTask, facts: tuple[dict[str, Any], bytes], take: Take) -> None:
         """Starts it; its set-up goes on while this returns.
 
         Args:
             zygote: Forks it.
             task: Its rank.
             facts: What it has to know beyond, and the project's archive.
-            take: Gets its lines.
+            take: Gets its lines, and whose they are.
 
         Raises:
             ConnectionError: The zygote is gone.
@@ -66,6 +63,7 @@ class WarmChild:
         self._verdict: tuple[str, str] | None = None
         self._known: dict[str, None] = {}
         self._held: list[Packed] = []
+        self._head: Head | None = None
         self._talking = threading.Lock()
         self._settled: Future[None] = Future()
         self._output = Output(take)
@@ -105,6 +103,9 @@ class WarmChild:
         with self._talking:
             try:
                 self._await_ready(head)
+                if head is not self._head:  # the same one is kept for many calls
+                    self._output.turn_to(Whose(head.prints_for, head.order.name))
+                    self._head = head
                 self._teach(head.order.function, function)
                 self._frames.send(Kind.CALL, request)
                 del request

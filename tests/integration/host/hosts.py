@@ -23,6 +23,7 @@ class Hosts:
     def __init__(self, count: int = 1, chips: int = 0) -> None:
         self.forwarded: list[tuple[Order, Packed]] = []
         self.lines: list[tuple[str, int, str]] = []
+        self.named: list[tuple[str, str]] = []  # the same, by the call that printed them
         self.changed = threading.Condition()
         self.agents = [CallHost(say=self._hear, forward=self._forward) for _ in range(count)]
         self.chips = chips
@@ -95,9 +96,10 @@ class Hosts:
             agent.stop()
         self.pool.shutdown()
 
-    def _hear(self, client: str, rank: int, lines: Sequence[str]) -> None:
+    def _hear(self, client: str, rank: int, name: str, lines: Sequence[str]) -> None:
         with self.changed:
             self.lines += [(client, rank, line) for line in lines]
+            self.named += [(name, line) for line in lines]
             self.changed.notify_all()
 
     def _forward(self, order: bytes, packed: Packed) -> str:

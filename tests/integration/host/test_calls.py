@@ -307,11 +307,19 @@ def test_a_rank_of_a_gang_is_never_passed_on(hosts_of: MakeHosts) -> None:
 
 def test_lines_arrive_with_client_and_rank(host: Hosts, capfd: pytest.CaptureFixture[str]) -> None:
     host.run(served.shout, 3)
-    assert "no endon my way" in failure_of(host.run, programs.leave_at_once, 1).log_tail
-    wait_until(lambda: len(host.lines) >= 5, what="all lines")
+    assert "no end\non my way" in failure_of(host.run, programs.leave_at_once, 1).log_tail
+    wait_until(lambda: len(host.lines) >= 6, what="all lines")
     assert host.lines[:4] == [("client-1", 0, text) for text in ("line 0", "line 1", "line 2", "to stderr")]
-    assert "no endon my way" in host.texts()
+    assert host.texts()[4:] == ["no end", "on my way"]  # half a line is not continued by another function's
     assert "line 2" in capfd.readouterr().out
+
+
+def test_lines_bear_the_name_of_the_call_that_printed_them(host: Hosts) -> None:
+    for number in range(30):
+        host.run(served.shout, 1, name=f"call {number % 3}")
+    wait_until(lambda: len(host.named) >= 89, what="all lines but the last, which has no end")
+    texts = ("line 0", "to stderr", "no end")
+    assert host.named == [(f"call {number % 3}", text) for number in range(30) for text in texts][:89]
 
 
 def test_exit_handlers_run_at_a_clean_end(host: Hosts, tmp_path: Path) -> None:
