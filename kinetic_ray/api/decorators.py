@@ -166,6 +166,8 @@ def _decorate(function: Any, options: dict[str, Any], *, default: str, calls_run
 
     def decorator(decorated: Any) -> Any:
         _check_function(decorated)
+        if not calls_run:  # calls need it, and in a thread that outlives the main one it can't be imported any more
+            import concurrent.futures.thread  # noqa: F401
         if isinstance(decorated, type):
             if calls_run:
                 raise UsageError(f"{name_of(decorated)} is a class: @kinetic.remote makes a gang actor of it")

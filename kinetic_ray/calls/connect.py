@@ -129,6 +129,7 @@ class _Place:
 
     def _join(self, target: Target) -> Connection:
         """Joins; the lock is held."""
+        _check_threads()
         if self._connection is not None:  # Ray was shut down behind our back
             self._forget(self._connection)
         within = config.surroundings()
@@ -201,6 +202,20 @@ class _Place:
         if self._lookout is not None:
             self._lookout.close()
             self._lookout = None
+
+
+def _check_threads() -> None:
+    """Refuses a process whose main thread has ended, unless it has what only works if it was imported before.
+
+    `@kinetic.remote` imports it. Ray's way of telling that the desk's class can't be imported is of no use to anybody.
+    """
+    try:
+        import concurrent.futures.thread  # noqa: F401
+    except RuntimeError as exc:
+        raise UsageError(
+            "this process's main thread has ended, and a cluster can't be joined any more: have the main thread wait "
+            "for the others (thread.join()), or call kinetic.init() there"
+        ) from exc
 
 
 def _entrance_from_inside(within: config.Surroundings | None) -> Entrance | None:

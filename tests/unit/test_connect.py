@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -61,3 +63,22 @@ def test_the_desk_is_looked_for_under_its_own_name() -> None:
     from kinetic_ray.runner.calls import desk
 
     assert (DESK, NAMESPACE) == (desk.NAME, desk.NAMESPACE)
+
+
+def test_a_thread_that_outlives_the_main_one_hears_that_it_is_too_late_to_join() -> None:
+    script = """
+import sys, threading
+from kinetic_ray.calls.connect import connect
+
+def late():
+    threading.main_thread().join()
+    try:
+        connect()
+    except BaseException as exc:
+        print(type(exc).__name__, exc)
+
+assert "concurrent.futures.thread" not in sys.modules
+threading.Thread(target=late).start()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("UsageError this process's main thread has ended"), done.stdout + done.stderr

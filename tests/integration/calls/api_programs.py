@@ -242,6 +242,23 @@ if __name__ == "__main__":
     print("fine")
 """
 
+LATE_THREAD = """
+import threading
+import kinetic_ray as kinetic
+
+@kinetic.remote(resources={"cpu": 0.5})
+def square(x):
+    return x * x
+
+def late():
+    threading.main_thread().join()
+    assert kinetic.get([square.remote(x) for x in range(3)], timeout=200) == [0, 1, 4]
+    print("fine")
+
+if __name__ == "__main__":
+    threading.Thread(target=late).start()
+"""
+
 INTERRUPTED = """
 import threading
 import kinetic_ray as kinetic

@@ -93,6 +93,11 @@ def test_many_threads_call_at_once(cluster: Path, project: Folder) -> None:
     assert "fine" in project.run().splitlines()
 
 
+@of(api_programs.LATE_THREAD)
+def test_a_first_call_may_come_when_the_main_thread_has_ended(cluster: Path, project: Folder) -> None:
+    assert "fine" in project.run().splitlines()
+
+
 @of(api_programs.INTERRUPTED)
 def test_ctrl_c_ends_the_waiting_and_not_the_call(cluster: Path, project: Folder) -> None:
     started = project.root / "started"
