@@ -116,4 +116,5 @@ class Caller:
             capacity_timeout=options.capacity_timeout,
             timeout=options.timeout,
             ancestors=session.connection.ancestors,
+            sizes=(code.function.nbytes, 0 if code.bundle is None else len(code.bundle.data)),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -39,7 +40,7 @@ class Seat:
         self._agent = agent
         self._client = client
         self._taught: set[str] = set()
-        self._bound: dict[Request, tuple[Post, bytes, bytes]] = {}
+        self._bound: dict[bytes, tuple[Post, bytes, bytes]] = {}  # by the order: a request holds the code
 
     def is_there(self) -> bool:
         """Whether its agent lives, as far as Ray knows at this moment."""
@@ -47,7 +48,7 @@ class Seat:
 
     def send(self, request: Request, packed: Any) -> Any:
         """Calls the agent. The function goes before its first call; the agent has the call wait for it."""
-        bound = self._bound.get(request)
+        bound = self._bound.get(request.data)
         if bound is None:
             bound = self._prepared(request)
         post, before, head = bound
@@ -65,7 +66,7 @@ class Seat:
             self._agent.learn.options(name=f"learn {order.name}").remote(order.function, request.code[0])
             self._taught.add(order.function)
         head = call_head(gang=self.gang, client=self._client, order=order, keeps=True)
-        bound = self._bound[request] = (poster(self._agent, "direct", order.name), before_data(head), head)
+        bound = self._bound[request.data] = (poster(self._agent, "direct", order.name), before_data(head), head)
         return bound
 
 
@@ -89,13 +90,17 @@ class Line:
         ray: Ray, or what stands in for it.
         in_order: Whether calls through the desk count as well: those of an instance must not overtake each other.
         got: What is known to be there.
+
+    Attributes:
+        in_order: As given.
+        used: When it was used last.
     """
 
     def __init__(self, desk: Any, client: str, ray: RayCalls, *, in_order: bool, got: Got | None = None) -> None:
         self._desk = desk
         self._client = client
         self._ray = ray
-        self._in_order = in_order
+        self.in_order = in_order
         self._lock = threading.Lock()
         self._seat: Seat | None = None
         self._lending: Any = None
@@ -107,21 +112,23 @@ class Line:
         self._straight: Any = None  # the last call of an instance that went past the desk
         self._got = got or Got()
         self._sent = 0
+        self.used = time.monotonic()
 
     def send(self, request: Request, packed: Any) -> Any:
         """Sends a call; gives the ref of its value at once."""
         with self._lock:
+            self.used = time.monotonic()
             seat = self._free_seat()
             if seat is not None:
                 self._last = seat.send(request, packed)
-                if self._in_order:
+                if self.in_order:
                     self._straight = self._last
                 return self._last
             by_desk = self._desk.call.options(name=request.order.name)
             carried = [self._ray.put(packed)] if packed.nbytes > _LARGE else packed
             ref = by_desk.remote(request.data, self._placed(request), carried)
             self._by_desk = ref
-            if self._in_order:
+            if self.in_order:
                 self._last = ref
             if request.is_lendable and self._seat is None and self._lending is None and not self._refused:
                 self._lending = self._desk.lend.remote(request.data)
@@ -184,7 +191,7 @@ class Line:
         recalled, self._recalled = self._recalled, set()
         if lent is not None and lent["gang"] not in recalled:
             self._seat = Seat(lent["gang"], lent["agent"], self._client)
-        self._refused = lent is None and self._in_order  # of an instance that won't change
+        self._refused = lent is None and self.in_order  # of an instance that won't change
 
     def _is_done(self, ref: Any) -> bool:
         known = self._got.ref

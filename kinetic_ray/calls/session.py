@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -17,15 +17,16 @@ from kinetic_ray.calls.connect import Connection, connect, on_leaving
 from kinetic_ray.calls.display import Listener
 from kinetic_ray.calls.requests import Request
 from kinetic_ray.calls.seats import Got, Line, RayCalls
+from kinetic_ray.runner.calls.recent import Recent
 
 if TYPE_CHECKING:
     from kinetic_ray.calls.code import Code
 
 _LOG = logging.getLogger("kinetic_ray")
 
-#: Functions, and archives of code, that stay in Ray's object store for further calls.
-_FUNCTIONS, _BUNDLES = 64, 4
-#: Kinds of calls whose place is remembered: each edit of the code makes another one.
+#: Functions, and archives of code, that stay in Ray's object store for further calls, and the bytes of each.
+_FUNCTIONS, _BUNDLES, _MOST_BYTES = 64, 4, 1 << 30
+#: Kinds of calls of functions whose place is remembered: each edit of the code makes another one.
 _LINES = 128
 _GOODBYE_S = 5.0
 
@@ -37,6 +38,7 @@ class Session:
         connection: This process's place in the cluster.
         ray: Ray, or what stands in for it.
         show: Gets lines that calls print.
+        most_bytes: Of functions that are kept for further calls, and of archives of code.
     """
 
     def __init__(
@@ -44,14 +46,15 @@ class Session:
         connection: Connection,
         ray: RayCalls,
         show: Callable[[Iterable[Sequence[Any]]], None] = display.show,
+        most_bytes: int = _MOST_BYTES,
     ) -> None:
         self.connection = connection
         self.got = Got()
         self._ray = ray
         self._lock = threading.Lock()
-        self._lines: OrderedDict[str, Line] = OrderedDict()
-        self._functions: OrderedDict[str, Any] = OrderedDict()
-        self._bundles: OrderedDict[str, Any] = OrderedDict()
+        self._lines: dict[str, Line] = {}
+        self._functions = Recent(_FUNCTIONS, most_bytes)
+        self._bundles = Recent(_BUNDLES, most_bytes)
         self._unread: list[Any] = []
         self._fitting: set[Need] = set()
         self._abandoned: deque[str] = deque()  # filled while Python collects garbage, where no lock may be taken
@@ -78,11 +81,12 @@ class Session:
     def code_refs(self, code: Code) -> list[Any]:
         """Refs of a function and of the archive that it needs, put into Ray's object store where they aren't yet."""
         with self._lock:
-            function = self._kept(self._functions, _FUNCTIONS, code.digest, lambda: code.function)
+            function = self._kept(self._functions, code.digest, code.function.nbytes, lambda: code.function)
             bundle = code.bundle
             if bundle is None:
                 return [function, None]
-            return [function, self._kept(self._bundles, _BUNDLES, code.bundle_digest, lambda: bundle.data)]
+            data = bundle.data
+            return [function, self._kept(self._bundles, code.bundle_digest, len(data), lambda: data)]
 
     def check(self, need: Need) -> None:
         """Refuses what never fits in the cluster; asked once for each need. Inside of a job only the broker knows.
@@ -102,6 +106,8 @@ class Session:
     def kill(self, actor: str, no_restart: bool = True) -> None:
         """Ends an instance; its calls fail. Returns once it is done."""
         self._ray.get(self.connection.desk.kill_actor.remote(actor, no_restart))
+        with self._lock:
+            self._lines.pop(actor, None)
 
     def abandon(self, actor: str) -> None:
         """Ends an instance that nobody can call any more, after the calls that it has. Safe from a finalizer."""
@@ -122,17 +128,18 @@ class Session:
                 line = Line(desk, client, self._ray, in_order=in_order, got=self.got)
                 self._lines[request.line] = line
                 self._listener.start()
-            while len(self._lines) > _LINES:
-                self._lines.popitem(last=False)
+            self._drop_lines()
             return line
 
-    def _kept(self, table: OrderedDict[str, Any], most: int, digest: str, make: Callable[[], Any]) -> Any:
-        if digest not in table:
-            table[digest] = self._ray.put(make())
-        table.move_to_end(digest)
-        while len(table) > most:
-            table.popitem(last=False)
-        return table[digest]
+    def _drop_lines(self) -> None:
+        """Of functions those that were used longest ago. An instance's line counts its calls: it stays with it."""
+        lines = [(line.used, name) for name, line in [*self._lines.items()] if not line.in_order]
+        for _, name in sorted(lines)[: max(0, len(lines) - _LINES)]:
+            self._lines.pop(name, None)
+
+    def _kept(self, table: Recent, digest: str, nbytes: int, make: Callable[[], Any]) -> Any:
+        found = table.get(digest)
+        return table.add(digest, self._ray.put(make()), nbytes) if found is None else found
 
     def _read(self) -> None:
         for ref in self._ray.wait(self._unread, num_returns=len(self._unread), timeout=0)[0] if self._unread else ():

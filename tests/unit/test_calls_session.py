@@ -340,6 +340,56 @@ def test_leaving_says_goodbye(cluster: Cluster) -> None:
     assert cluster.desk.left.is_set()
 
 
+def test_an_instance_keeps_the_number_of_its_calls_however_many_there_are(cluster: Cluster) -> None:
+    caller = cluster.caller(Counter)
+    counters = [create(caller, Counter, (10,), {}) for _ in range(130)]
+    for _ in range(2):
+        for counter in counters:
+            counter.add.remote(1)
+    places = [call[1][2] for call in cluster.desk.call.calls if Order.from_bytes(call[0]).kind == "method"]
+    assert places == [0] * 130 + [1] * 130
+
+
+def test_the_lines_of_functions_that_were_used_longest_ago_go(cluster: Cluster) -> None:
+    kept = made(cluster)
+    callers = [cluster.caller(double, env_vars={"N": str(n)}) for n in range(140)]
+    lines = cluster.session._lines
+    for caller in callers:
+        caller.call((1,), {})
+        callers[0].call((1,), {})  # so it is in use all the time
+    names = {order.wish.env_vars["N"]: order.wish.key for order in cluster.orders() if order.kind == "function"}
+    assert len(lines) == 128 + 1
+    assert kept._facts.order.actor in lines
+    assert [n for n, name in names.items() if name in lines] == ["0", *(str(n) for n in range(13, 140))]
+
+
+def test_the_line_of_an_instance_goes_with_it(cluster: Cluster) -> None:
+    counter, other = made(cluster), made(cluster)
+    kinetic.kill(counter)
+    assert [*cluster.session._lines] == [other._facts.order.actor]
+
+
+def test_many_versions_of_a_large_closure_do_not_fill_the_object_store(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    cluster.session = Session(cluster.session.connection, cluster.ray, show=lambda _: None, most_bytes=3 << 20)
+    sent: list[weakref.ref[Any]] = []
+    last = b""
+
+    def size() -> int:
+        return len(last)
+
+    caller = cluster.caller(size)
+    for n in range(8):
+        last = bytes([n]) * (1 << 20)
+        caller.call((), {})
+        sent.append(weakref.ref(cluster.desk.call.calls.pop()[1][0]))
+        del cluster.ray.stored[:]
+    gc.collect()
+    assert 1 <= sum(each() is not None for each in sent) <= 3
+    assert sent[-1]() is not None
+    cluster.session.close()
+
+
 # Errors.
 
 

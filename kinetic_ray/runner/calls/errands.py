@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -15,12 +14,14 @@ import ray
 
 from kinetic_ray.core.names import make_id
 from kinetic_ray.runner.calls.packing import Packed, PackedList
+from kinetic_ray.runner.calls.recent import Recent
 from kinetic_ray.runner.calls.roster import Need
 from kinetic_ray.runner.calls.wish import Order, Wish
 
 #: How often an errand is begun anew whose gang was lost before any rank had its call.
 TRIES = 3
-_REMEMBERED = 16
+#: Functions, and archives, whose refs are remembered, and the bytes of each.
+_REMEMBERED, _MOST_BYTES = 16, 1 << 30
 #: Seconds that a nested call may wait for a slice if nothing is said: what it waits for may wait for its caller's.
 _NESTED = 600.0
 _LOOK = 0.05
@@ -101,20 +102,23 @@ def keys_of(told: bytes) -> tuple[str, str]:
 class CodeMemory:
     """Refs of code by digest, so that a call that was passed on needn't bring it again."""
 
-    _refs: OrderedDict[str, Any] = field(default_factory=OrderedDict)
+    _functions: Recent = field(default_factory=lambda: Recent(_REMEMBERED, _MOST_BYTES))
+    _archives: Recent = field(default_factory=lambda: Recent(_REMEMBERED, _MOST_BYTES))
 
     def complete(self, order: Order, code: Sequence[Any]) -> Code:
         """The code of an order: what was brought, else what is remembered."""
         function, archive = (*code, None, None)[:2]
-        return Code(self._keep(order.function, function), self._keep(order.wish.bundle, archive))
+        of_function, of_archive = order.sizes
+        return Code(
+            _remembered(self._functions, order.function, function, of_function),
+            _remembered(self._archives, order.wish.bundle, archive, of_archive),
+        )
 
-    def _keep(self, digest: str, ref: Any) -> Any:
-        ref = self._refs.pop(digest, None) if ref is None else ref
-        if ref is not None and digest:
-            self._refs[digest] = ref
-            while len(self._refs) > _REMEMBERED:
-                self._refs.popitem(last=False)
-        return ref
+
+def _remembered(table: Recent, digest: str, ref: Any, nbytes: int) -> Any:
+    if ref is None or not digest:
+        return table.get(digest) if ref is None else ref
+    return table.add(digest, ref, nbytes)
 
 
 def new_gang_id() -> str:

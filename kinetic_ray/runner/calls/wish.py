@@ -80,6 +80,7 @@ class Order:
         capacity_timeout: Seconds that it may wait for a gang; None = as long as it takes.
         timeout: Seconds that it may run; None = as long as it takes.
         ancestors: Holders of the leases under which the caller itself runs, outermost first.
+        sizes: Bytes of the function and of the project's archive.
     """
 
     wish: Wish
@@ -94,14 +95,15 @@ class Order:
     capacity_timeout: float | None = None
     timeout: float | None = None
     ancestors: tuple[str, ...] = ()
+    sizes: tuple[int, int] = (0, 0)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "wish": self.wish.to_dict()}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Order:
-        fields = {**data, "wish": Wish.from_dict(data["wish"]), "ancestors": tuple(data["ancestors"])}
-        return Order(**fields)
+        told = {name: tuple(data[name]) for name in ("ancestors", "sizes")}
+        return Order(**{**data, **told, "wish": Wish.from_dict(data["wish"])})
 
     def to_bytes(self) -> bytes:
         return json.dumps(self.to_dict()).encode()
