@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from kinetic_ray import config
 from kinetic_ray.backends.base import Entrance
@@ -23,6 +24,11 @@ from kinetic_ray.errors import ConfigError
 
 #: Set by Ray in a process that it connects: the first makes `breakpoint()` Ray's, in everything that is started.
 _RAY_SETS = ("PYTHONBREAKPOINT", "RAY_CLIENT_MODE")
+#: Of a cluster that doesn't understand this process.
+OTHER_CODE = (
+    "it most likely runs other code of kinetic_ray than this process does, from before an upgrade or an edit. "
+    "kinetic local stop --force ends it, with all that it runs; the next call starts it anew"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,17 @@ def attach(entrance: Entrance) -> str:
     # Ray drops its node when it is shut down. That is the only moment which it lets us know of.
     weakref.finalize(worker._global_node, _read_environment).atexit = False  # noqa: SLF001
     return str(ray.get_runtime_context().get_job_id())
+
+
+def check_desk(desk: Any) -> None:
+    """Refuses a desk whose class Ray could not import here; it has put another one in its place, without a word.
+
+    Raises:
+        ConfigError: The cluster's code is not this process's.
+    """
+    takes = desk._ray_method_signatures["call"]  # noqa: SLF001 - the only trace of it
+    if "order" not in [parameter.name for parameter in takes]:
+        raise ConfigError(f"the cluster can't be called from here: {OTHER_CODE}")
 
 
 def detach() -> None:

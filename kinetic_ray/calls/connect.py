@@ -288,9 +288,12 @@ def _find_desk(supervisor: str) -> Any:
     import ray
 
     try:
-        return ray.get_actor(DESK, namespace=NAMESPACE)  # as nearly always; importing what makes one takes a while
+        desk = ray.get_actor(DESK, namespace=NAMESPACE)  # as nearly always; importing what makes one takes a while
     except ValueError:
         pass
+    else:
+        attaching.check_desk(desk)
+        return desk
     from kinetic_ray.runner.broker import find_broker
     from kinetic_ray.runner.calls.desk import find_desk
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kinetic_ray.calls.attaching import OTHER_CODE
 from kinetic_ray.calls.connect import Connection
 from kinetic_ray.core.state import Reason
+from kinetic_ray.errors import ConfigError
 from kinetic_ray.runner.calls.failures import CallFailure
 
 #: Seconds that the desk may take: it waits for word of a lost host itself.
@@ -37,6 +39,23 @@ def explained(error: Any, connection: Connection | None) -> BaseException:
     except (ray.exceptions.RayError, TimeoutError):
         pass  # the desk has gone as well: then Ray's own words are all there is
     return error  # type: ignore[no-any-return]
+
+
+def misunderstood(error: Any, connection: Connection | None) -> BaseException | None:
+    """What it means if the desk itself has broken off over a call; None where the call has failed by itself.
+
+    Args:
+        error: Ray's RayTaskError.
+        connection: This process's place in the cluster; None where it has none.
+    """
+    if connection is None:
+        return None
+    text = str(error)
+    is_desks = f"actor_id={connection.desk._actor_id.hex()}" in text.partition("\n")[0]  # noqa: SLF001 - as above
+    if not is_desks or f"{CallFailure.__module__}.{CallFailure.__name__}" in text:
+        return None
+    last = text.rstrip().rpartition("\n")[2]
+    return _caused(ConfigError(f"the cluster can't make anything of the call ({last}): {OTHER_CODE}"), error)
 
 
 def _caused(told: BaseException, error: BaseException) -> BaseException:

@@ -12,6 +12,8 @@ from kinetic_ray.frames import own_frames_hidden, raise_told
 if TYPE_CHECKING:
     from ray.includes.object_ref import ObjectRef
 
+    from kinetic_ray.calls.connect import Connection
+
 R = TypeVar("R")
 
 
@@ -51,7 +53,7 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
             session.got.ref = refs.binary()
         return value
     except RayTaskError as error:
-        own = users_own(error)
+        own = _misunderstood(error) or users_own(error)
     except RayActorError as error:
         own = _explained(error)
     return raise_told(own)
@@ -59,10 +61,20 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
 
 def _explained(error: BaseException) -> BaseException:
     from kinetic_ray.calls.explaining import explained
+
+    return explained(error, _connection())
+
+
+def _misunderstood(error: BaseException) -> BaseException | None:
+    from kinetic_ray.calls.explaining import misunderstood
+
+    return misunderstood(error, _connection())
+
+
+def _connection() -> Connection | None:
     from kinetic_ray.calls.session import CURRENT
 
-    session = CURRENT.session
-    return explained(error, None if session is None else session.connection)
+    return None if CURRENT.session is None else CURRENT.session.connection
 
 
 def users_own(error: BaseException) -> BaseException:

@@ -259,6 +259,26 @@ if __name__ == "__main__":
     threading.Thread(target=late).start()
 """
 
+OTHER_CODE = """
+import kinetic_ray as kinetic
+from kinetic_ray.calls.connect import connect
+from kinetic_ray.runner.calls.packing import pack_arguments
+
+@kinetic.remote(resources={"cpu": 0.5})
+def fail():
+    raise KeyError("of the user")
+
+if __name__ == "__main__":
+    kinetic.init()
+    nothing = pack_arguments((), {}, lambda name: False, "call")
+    future = connect().desk.call.remote(b'{"of": "another version"}', [], nothing)
+    for ref in (future, fail.remote()):
+        try:
+            kinetic.get(ref, timeout=200)
+        except (kinetic.ConfigError, KeyError) as error:
+            print(type(error).__name__, error)
+"""
+
 INTERRUPTED = """
 import threading
 import kinetic_ray as kinetic

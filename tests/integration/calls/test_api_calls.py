@@ -98,6 +98,14 @@ def test_a_first_call_may_come_when_the_main_thread_has_ended(cluster: Path, pro
     assert "fine" in project.run().splitlines()
 
 
+@of(api_programs.OTHER_CODE)
+def test_a_desk_that_does_not_understand_is_told_of_with_the_way_out(cluster: Path, project: Folder) -> None:
+    first, second = [line for line in project.run().splitlines() if "Error" in line]
+    assert first.startswith("ConfigError the cluster can't make anything of the call (KeyError: 'ancestors'"), first
+    assert "kinetic local stop --force" in first
+    assert second == "KeyError 'of the user'"
+
+
 @of(api_programs.INTERRUPTED)
 def test_ctrl_c_ends_the_waiting_and_not_the_call(cluster: Path, project: Folder) -> None:
     started = project.root / "started"
