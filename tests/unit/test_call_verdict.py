@@ -1,5 +1,8 @@
 """Which rank's failure a call's caller is told of."""
 
+import math
+import signal
+
 import pytest
 
 from kinetic_ray.core.state import Reason
@@ -116,3 +119,68 @@ def test_what_a_rank_says_after_its_end_changes_nothing() -> None:
     book.fail(2, died())
     book.lose_host(lost(2))
     assert book.verdict().message.startswith("ValueError: no")
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+@pytest.mark.parametrize(
+    "told", [users(), died(), died(Reason.SETUP_ERROR), users("connection closed by peer", Reason.PEER_LOST)]
+)
+def test_whatever_a_rank_fails_of_after_the_notice_is_the_preemption(told: CallFailure, rank: int) -> None:
+    book = CallBook(HOSTS)
+    book.expect_loss("node-2")
+    book.fail(rank, told)
+    verdict = book.verdict()
+    assert (verdict.rank, verdict.reason, verdict.pickled) == (rank, Reason.PREEMPTED, None)
+    whose = "its host" if rank == 2 else HOSTS[2].where
+    assert verdict.message.startswith(f"{whose} was being preempted; {told.message}")
+    assert not book.keeps_children
+
+
+def test_what_a_rank_has_failed_of_before_the_notice_stays_the_cause() -> None:
+    book = CallBook(HOSTS)
+    book.fail(1, users())
+    book.expect_loss("node-2")
+    book.fail(2, died())
+    assert (book.verdict().rank, book.verdict().reason) == (1, Reason.USER_ERROR)
+
+
+@pytest.mark.parametrize("reason", [Reason.CANCELLED, Reason.DEADLINE_EXCEEDED, Reason.NODE_LOST])
+def test_what_has_another_cause_for_sure_is_not_read_as_a_preemption(reason: Reason) -> None:
+    book = CallBook(HOSTS)
+    book.expect_loss("node-2")
+    book.fail(2, died(reason))
+    assert book.verdict().reason == reason
+
+
+def test_after_the_notice_all_ranks_may_use_the_grace() -> None:
+    book = CallBook(HOSTS)
+    book.expect_loss("node-2")
+    book.fail(0, users())
+    assert book.patience == math.inf
+    for rank in (1, 3):
+        book.succeed(rank)
+    book.lose_host(lost(2, "Preempted"))
+    assert book.is_settled and book.patience < math.inf
+    assert book.verdict().reason == Reason.PREEMPTED
+
+
+def test_a_notice_that_kills_its_rank_leaves_nothing_to_be_patient_for() -> None:
+    book = CallBook(HOSTS)
+    book.expect_loss("node-2")
+    book.fail(2, died().with_fields(exit_code=-signal.SIGTERM))
+    assert book.patience == 0.0
+    assert book.verdict().reason == Reason.PREEMPTED
+
+
+def test_a_notice_for_another_host_is_no_concern() -> None:
+    book = CallBook(HOSTS)
+    book.expect_loss("node-9")
+    book.fail(2, died())
+    assert book.patience == 0.0 and book.verdict().reason == Reason.PROCESS_DIED
+
+
+def test_an_agent_that_is_gone_after_the_notice_needs_no_look_around() -> None:
+    book = CallBook(HOSTS)
+    book.expect_loss("node-2")
+    book.lose_agent(2, "it died")
+    assert not book.unsure() and book.verdict().reason == Reason.PREEMPTED

@@ -103,6 +103,10 @@ class RemoteCallHost:
         self._host.end(gang, reason, message)
 
     @_control
+    def announce_end(self, gang: str) -> None:
+        self._host.announce_end(gang)
+
+    @_control
     def stop(self) -> None:
         self._host.stop()
 

@@ -221,6 +221,7 @@ class Desk:
     async def _hear(self, event: Mapping[str, Any]) -> None:
         if event["event"] == "host_going":
             self._floor.expect_loss(event["node_id"])
+            self._instances.expect_loss(event["node_id"])
         elif event["event"] == "host_lost":
             worker = int(event.get("worker_id") or 0)
             lost = HostLost(event["node_id"], str(event.get("slice", "")), worker, str(event.get("reason", "")))

@@ -15,6 +15,7 @@ _KINDS: Mapping[str, type[JobError]] = {
     Reason.CANCELLED: JobCancelled,
     Reason.DEADLINE_EXCEEDED: JobTimeout,
 }
+_NOT_OF_A_NOTICE = (Reason.PREEMPTED, Reason.NODE_LOST, Reason.CANCELLED, Reason.DEADLINE_EXCEEDED)
 
 
 @dataclass(eq=False)
@@ -62,6 +63,19 @@ class CallFailure(Exception):
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def under_notice(self, whose: str = "its host") -> CallFailure:
+        """What it is where a host was about to be taken away: whatever a rank fails of then, that is the reason.
+
+        What somebody has asked for, the end or a time limit, stays what it is.
+
+        Args:
+            whose: The host, for people.
+        """
+        if self.reason in _NOT_OF_A_NOTICE:
+            return self
+        text = f"{whose} was being preempted; {self.message}"
+        return self.with_fields(reason=str(Reason.PREEMPTED), message=text, pickled=None)
 
     @property
     def is_users(self) -> bool:

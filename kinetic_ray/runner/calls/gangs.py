@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -107,7 +108,7 @@ class Gang:
         self.phase = phase
         self.since = time.monotonic()
 
-    def standing(self, *, is_wanted: bool) -> Standing:
+    def standing(self, *, is_wanted: bool, is_left: bool = False) -> Standing:
         wish = self.order.wish
         is_cpu = wish.accelerator == CPU
         return Standing(
@@ -122,6 +123,7 @@ class Gang:
             is_wanted,
             KEEPS_CPUS if is_cpu else KEEPS_SLICES,
             lends=wish.ranks == 1,
+            is_left=is_left,
         )
 
     # Its place.
@@ -137,8 +139,8 @@ class Gang:
         before = self._mine
         try:
             self._placement = await take_place(lease)
-            nodes = await await_place(self._placement)
-            hosts = [_on(host, node) for host, node in zip(hosts_of(lease), nodes, strict=True)]
+            places = zip(hosts_of(lease), await await_place(self._placement), strict=True)
+            hosts = [replace(host, node_id=host.node_id or node) for host, node in places]
             plan = plan_key(self.order.wish)
             self._mine = [self._agents.take(host, self.gang_id, plan, self.stem) for host in hosts]
             for agent in self._mine:
@@ -239,10 +241,14 @@ class Gang:
         return True
 
     def expect_loss(self, node_id: str) -> bool:
-        """A host is about to be taken away; whether it is one of its."""
-        mine = bool(self._mine) and any(host.node_id == node_id for host in self.hosts)
-        self.is_broken = self.is_broken or mine
-        return mine
+        """A host is about to be taken away, which its rank is told if it is at work; whether it is one of its."""
+        going = [agent for agent in self._mine if agent.node_id == node_id]
+        self.is_broken = self.is_broken or bool(going)
+        if self._round is not None:  # before any rank can fail of it
+            self._round.expect_loss(node_id)
+        for agent in going:
+            agent.actor.announce_end.remote(self.gang_id)
+        return bool(going)
 
     def lose_agent(self, agent: Agent, why: str) -> bool:
         """An agent is gone; whether it was one of its."""
@@ -331,10 +337,6 @@ class Gang:
 
     def _failure(self, reason: Reason, message: str) -> CallFailure:
         return CallFailure(str(reason), message, where=self.where, gang=self.gang_id)
-
-
-def _on(host: Host, node_id: str) -> Host:
-    return Host(host.rank, host.slice_index, host.slice_name, host.worker_id, host.node_id or node_id)
 
 
 async def _all(coroutines: Sequence[Coroutine[Any, Any, Any]]) -> None:

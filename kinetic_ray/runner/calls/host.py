@@ -154,6 +154,12 @@ class CallHost:
         self._tenancy.end(gang, reason, message, busy=self._turn.locked())
 
     @_control
+    def announce_end(self, gang: str) -> None:
+        """This host is about to be taken away: a running call of the gang gets SIGTERM, as pods do on GKE."""
+        if self._turn.locked():
+            self._tenancy.announce_end(gang)
+
+    @_control
     def stop(self) -> None:
         """Ends everything on this host: the child, the zygote, the working folder."""
         self._tenancy.close()

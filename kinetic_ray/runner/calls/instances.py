@@ -12,6 +12,7 @@ from typing import Any
 from ray.exceptions import RayError
 
 from kinetic_ray.core.state import Reason
+from kinetic_ray.runner.book import reading_of
 from kinetic_ray.runner.calls.agents import Agent, Agents
 from kinetic_ray.runner.calls.asks import Asks, Refused
 from kinetic_ray.runner.calls.errands import TRIES, Errand, Value, new_gang_id
@@ -39,6 +40,7 @@ class Instance:
         turn: Held by the call that is its.
         sequence: Puts calls back into the order in which they were made.
         making: Makes it.
+        leaving: Why it is about to go, once its host is.
         death: Why it is gone.
     """
 
@@ -48,6 +50,7 @@ class Instance:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     sequence: Sequence = field(default_factory=Sequence)
     making: asyncio.Task[Value] | None = None
+    leaving: CallFailure | None = None
     death: CallFailure | None = None
 
 
@@ -122,12 +125,29 @@ class Instances:
     def lose_host(self, lost: HostLost) -> None:
         for instance in list(self._alive.values()):
             if instance.gang.lose_host(lost):
-                self._lost(instance, f"{lost.slice_name or 'its host'} was lost: {lost.reason}")
+                self._lost(instance, *reading_of(lost))
+
+    def expect_loss(self, node_id: str) -> None:
+        """A host is about to be taken away: what runs there may use its time of grace, nothing new begins."""
+        for instance in list(self._alive.values()):
+            if instance.gang.expect_loss(node_id) and instance.leaving is None:
+                where = instance.gang.where
+                instance.leaving = CallFailure(str(Reason.PREEMPTED), "its host was being preempted", where=where)
+                self._spawn(self._leave_place(instance, instance.leaving))
+
+    async def _leave_place(self, instance: Instance, why: CallFailure) -> None:
+        async with instance.turn:  # after what runs there
+            if instance.gang.phase is Phase.LENT:
+                await self._take_back(instance.gang)
+            if instance.gang.is_broken:
+                self._bury(instance, why)
+            else:  # its making has been begun anew elsewhere
+                instance.leaving = None
 
     def lose_agent(self, agent: Agent, why: str) -> None:
         for instance in list(self._alive.values()):
             if instance.gang.lose_agent(agent, why):
-                self._lost(instance, f"its host agent is gone: {why}")
+                self._lost(instance, Reason.NODE_LOST, f"its host agent is gone: {why}")
 
     async def lend(self, actor: str, client: str, patience: float) -> dict[str, Any] | None:
         """Lets a process call an instance on one host directly, as soon as it is idle."""
@@ -226,7 +246,7 @@ class Instances:
             try:
                 return await gang.serve(errand)
             except NotBegun as exc:
-                self._bury(instance, exc.failure)
+                self._bury(instance, instance.leaving or exc.failure)
                 raise self._death_of(instance.actor) from exc
             except CallFailure as exc:
                 if instance.death is not None:
@@ -256,9 +276,9 @@ class Instances:
         unknown = CallFailure(str(Reason.PROCESS_DIED), text, where=name, actor=actor)
         return self._deaths.get(actor, unknown)
 
-    def _lost(self, instance: Instance, why: str) -> None:
+    def _lost(self, instance: Instance, reason: Reason, why: str) -> None:
         if not instance.turn.locked():  # else the call that runs tells of it, and better
-            self._bury(instance, CallFailure(str(Reason.NODE_LOST), why, where=instance.gang.where))
+            self._bury(instance, CallFailure(str(reason), why, where=instance.gang.where))
 
     def _bury(self, instance: Instance, failure: CallFailure) -> None:
         if instance.death is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -50,6 +51,11 @@ class Round:
         self._news = asyncio.Event()
         self._values: dict[int, Packed] = {}
 
+    def expect_loss(self, node_id: str) -> None:
+        """A host is about to be taken away."""
+        self.book.expect_loss(node_id)
+        self._news.set()
+
     def lose_host(self, lost: HostLost) -> None:
         """A host is gone."""
         self.book.lose_host(lost)
@@ -89,7 +95,7 @@ class Round:
         return self._values
 
     async def _wait(self, answers: dict[asyncio.Task[Packed], int], until: float | None) -> None:
-        seconds = None if until is None else max(0.0, until - time.monotonic())
+        seconds = None if until in (None, math.inf) else max(0.0, until - time.monotonic())
         self._news.clear()
         news = asyncio.ensure_future(self._news.wait())
         try:

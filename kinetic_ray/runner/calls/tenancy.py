@@ -162,6 +162,13 @@ class Tenancy:
                 child.kill(reason or str(Reason.CANCELLED), message or "it was cancelled")
             self._forget()
 
+    def announce_end(self, gang: str) -> None:
+        """The host is about to be taken away, of which a gang's child is told."""
+        with self._lock:
+            child, seat = self._child, self._lives_for
+        if child is not None and seat is not None and seat.gang == gang:
+            child.terminate()
+
     def close(self) -> None:
         """Ends everything."""
         with self._moving:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import signal
 from collections.abc import Sequence
 
 from kinetic_ray.core.causes import Failure, cause_of, explain
@@ -31,6 +33,8 @@ class CallBook:
         self._failures: list[Failure] = []
         self._stopped: set[int] = set()
         self._lost: set[int] = set()
+        self._going: list[int] = []
+        self._patient = False
 
     @property
     def has_failed(self) -> bool:
@@ -43,7 +47,12 @@ class CallBook:
 
     @property
     def patience(self) -> float:
-        """Seconds after the first failure in which to hear more before the ranks that still run are ended."""
+        """Seconds after the first failure in which to hear more before the ranks that still run are ended.
+
+        Where a host is about to go, all may use the time of grace.
+        """
+        if self._patient:
+            return math.inf
         cause = cause_of(self._failures)
         if cause.is_open:
             return LOOK_AROUND
@@ -56,7 +65,7 @@ class CallBook:
         One that has lost a peer can't meet the others again.
         """
         fine = all(told.is_users and told.reason != Reason.PEER_LOST for told in self._told.values())
-        return fine and not self.running and not self._stopped and not self._lost
+        return fine and not (self.running or self._stopped or self._lost or self._going)
 
     @property
     def lost(self) -> frozenset[int]:
@@ -84,10 +93,18 @@ class CallBook:
             self.running.discard(rank)
             self._stopped.add(rank)
             return
+        if rank in self._going and told.exit_code == -signal.SIGTERM:
+            self._patient = False  # the notice itself has ended it: nobody there makes use of the grace
         reason = Reason(told.reason)
         if reason is Reason.PEER_LOST and len(self._hosts) == 1:
             reason = Reason.USER_ERROR if told.is_users else Reason.PROCESS_DIED
         self._add(rank, told.with_fields(reason=str(reason)), reason)
+
+    def expect_loss(self, node_id: str) -> None:
+        """A host is about to be taken away: whatever any rank fails of from now on, that is the reason."""
+        going = [rank for rank, host in self._hosts.items() if host.node_id == node_id]
+        self._going += going
+        self._patient = self._patient or bool(going)
 
     def lose_agent(self, rank: int, why: str) -> None:
         """The agent of a rank is gone; word of its host may still come."""
@@ -99,6 +116,7 @@ class CallBook:
     def lose_host(self, lost: HostLost) -> None:
         """A host is gone, and with it its rank, whatever that rank may have said in the last moment."""
         rank = next((rank for rank, host in self._hosts.items() if host.node_id == lost.node_id), None)
+        self._patient = self._patient and rank is None
         if rank is None or (rank not in self.running and not self._is_unsure(rank)):
             return
         self._lost.add(rank)
@@ -121,6 +139,9 @@ class CallBook:
         return told.with_fields(message=message, rank=rank, where=where or told.where, gang=gang or told.gang)
 
     def _add(self, rank: int, told: CallFailure, reason: Reason, *, unsure: bool = False) -> None:
+        if self._going:
+            told = told.under_notice("its host" if rank in self._going else self._hosts[self._going[0]].where)
+            reason, unsure = Reason(told.reason), unsure and told.reason != Reason.PREEMPTED
         self.running.discard(rank)
         self._told[rank] = told
         self._failures.append(Failure(rank, reason, told.message, self._hosts[rank].where, unsure=unsure))

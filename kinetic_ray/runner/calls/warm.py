@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import signal
 import socket
 import threading
 import time
@@ -59,6 +61,8 @@ class WarmChild:
         self._zygote = zygote
         self._oom_kills = oom_kills()
         self._ready = False
+        self._is_going = False
+        self._noticing = threading.Lock()
         self._phase = ""
         self._verdict: tuple[str, str] | None = None
         self._known: dict[str, None] = {}
@@ -130,6 +134,16 @@ class WarmChild:
         self._zygote.kill(self._child)
         self._output.await_end(_LAST_WORDS)
 
+    def terminate(self) -> None:
+        """Sends it SIGTERM, and does no more; whatever its calls fail of from now on is the loss of its host.
+
+        Before it is ready it could still have the zygote's handler: then it gets the signal later.
+        """
+        with self._noticing:
+            self._is_going = True
+            if self._ready:
+                self._send_notice()
+
     def leave(self, patience: float) -> None:
         """Lets an idle one end well: exit handlers, the gang's barrier. After `patience` seconds it is killed."""
         self._verdict = (str(Reason.CANCELLED), "it was told to end")
@@ -180,7 +194,15 @@ class WarmChild:
             raise self._gone(head, f"while it was set up (phase {self._phase or 'fetch'})")
         if frame.kind == Kind.FAILED:
             raise self._failure(head, frame)
-        self._ready = True
+        with self._noticing:
+            self._ready = True
+            if self._is_going:
+                self._send_notice()
+
+    def _send_notice(self) -> None:
+        if not self._child.ended.done():
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(self.pid, signal.SIGTERM)
 
     def _hear(self, timeout: float | None) -> Frame | None:
         """The next answer; what else the child says is passed over. One that takes too long ends the child."""
@@ -215,9 +237,8 @@ class WarmChild:
     def _failure(self, head: Head, frame: Frame) -> CallFailure:
         told = json.loads(bytes(frame.parts[0]))
         self._output.settle(_LAST_WORDS)
-        return self._fail(head, told["reason"], told["message"]).with_fields(
-            traceback=told["traceback"], pickled=bytes(frame.parts[1]) or None
-        )
+        failure = self._fail(head, told["reason"], told["message"])
+        return self._read(failure.with_fields(traceback=told["traceback"], pickled=bytes(frame.parts[1]) or None))
 
     def _gone(self, head: Head, when: str) -> CallFailure:
         """The failure of a child that doesn't answer any more; returns when it is gone."""
@@ -231,7 +252,10 @@ class WarmChild:
             reason, message = self._verdict
         else:
             reason, message = cause_of_death(code, self._output.words(), when, self._oom_kills)
-        return self._fail(head, reason, message).with_fields(exit_code=code, actor=head.order.actor)
+        return self._read(self._fail(head, reason, message).with_fields(exit_code=code, actor=head.order.actor))
+
+    def _read(self, failure: CallFailure) -> CallFailure:
+        return failure.under_notice() if self._is_going else failure
 
     def _fail(self, head: Head, reason: str, message: str) -> CallFailure:
         where = f"{head.order.name} on {self.task.slice_name or 'cpu'}"

@@ -77,6 +77,16 @@ def hang_with_mark(folder: str) -> None:
     hang()
 
 
+def save_when_told(folder: str) -> str:
+    import kinetic_ray
+
+    told = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: told.set())
+    (Path(folder) / str(kinetic_ray.context().rank)).touch()
+    told.wait()
+    return "saved"
+
+
 def wait_for_mark(folder: str, name: str) -> str:
     wait_until((Path(folder) / name).exists, 90.0, name)
     return name
@@ -106,6 +116,9 @@ class Counter:
 
     def wait(self) -> None:
         hang()
+
+    def save(self, folder: str) -> str:
+        return save_when_told(folder)
 
 
 # Scenes.
@@ -316,6 +329,23 @@ def lose_a_host(me: Caller, folder: str) -> None:
     say("running")
     exc = me.fails(lambda: ray.get(running, timeout=100), JobFailed, "hang_with_mark on tpu-v6e-16-0.*rank ")
     say(json.dumps([getattr(exc, "reason", ""), str(exc)]))
+    assert me.run(ranks, wish=SLICE)[:2] == (0, 4)
+
+
+def use_the_grace(me: Caller, folder: str, kind: str) -> None:
+    """The slice goes with notice while a call runs there that ends because of it."""
+    actor: dict[str, Any] = {"actor": "act-9", "wish": SLICE}
+    if kind == "function":
+        saving = me.call(save_when_told, folder, wish=SLICE)
+    else:
+        me.run(Counter, 1, kind="create", **actor)
+        saving = me.call(Counter, folder, method="save", kind="method", **actor)
+    wait_until(lambda: len(list(Path(folder).iterdir())) == 4, 90, "all ranks")
+    say("running")
+    assert ray.get(saving, timeout=50) == "saved"
+    if kind == "instance":
+        again = {"method": "add", "kind": "method", **actor}
+        me.fails(lambda: me.run(Counter, 1, **again), ActorDiedError, "its host was being preempted")
     assert me.run(ranks, wish=SLICE)[:2] == (0, 4)
 
 

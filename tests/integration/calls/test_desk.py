@@ -78,7 +78,8 @@ def test_a_process_that_is_killed_leaves_nothing(play: Play, scene: Scene, tmp_p
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("preempted", r"Preempted: .*rank \d: its host was preempted"),
+        ("preempted", r"Preempted: .*rank \d: its host was (being )?preempted"),
+        ("warned", r"Preempted: .*rank \d: its host was being preempted; the process was killed by SIGTERM"),
         ("killed", "NodeLost: .*rank 2: its host is gone"),
     ],
 )
@@ -90,12 +91,24 @@ def test_a_lost_slice_is_named_and_the_next_call_works(
         assert calling.stdout.readline() == "running\n", calling.stdout.read()
         if how == "preempted":
             cluster.preempt("tpu-v6e-16-0", grace=0.0, return_after=0.5)
+        elif how == "warned":
+            cluster.preempt("tpu-v6e-16-0", grace=60.0, return_after=0.5)
         else:
             cluster.kill_host("tpu-v6e-16-0.2")
         reason, words = json.loads(calling.stdout.readline())
         output, _ = calling.communicate(timeout=120)
         assert calling.returncode == 0, output
     assert re.match(told, f"{reason}: {words}", re.DOTALL), f"{reason}: {words}"
+
+
+@pytest.mark.parametrize("kind", ["function", "instance"])
+def test_calls_may_use_the_grace(cluster: LocalCluster, scene: Scene, tmp_path: Path, kind: str) -> None:
+    with scene("use_the_grace", tmp_path, kind) as calling:
+        assert calling.stdout is not None
+        assert calling.stdout.readline() == "running\n", calling.stdout.read()
+        cluster.preempt("tpu-v6e-16-0", grace=60.0, return_after=0.5)
+        output, _ = calling.communicate(timeout=120)
+        assert calling.returncode == 0, output
 
 
 @pytest.mark.slow
