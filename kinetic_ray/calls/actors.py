@@ -11,11 +11,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kinetic_ray.calls.caller import Caller, goes_by_value
+from kinetic_ray.calls.connect import Connection
 from kinetic_ray.calls.requests import Request, request_of
 from kinetic_ray.calls.session import Session, current_session
 from kinetic_ray.core.names import make_id
+from kinetic_ray.core.state import Reason
 from kinetic_ray.errors import UsageError
 from kinetic_ray.frames import own_frames_hidden, raise_told
+from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.packing import pack_arguments
 from kinetic_ray.runner.calls.wish import Order
 
@@ -42,8 +45,14 @@ class ActorFacts:
 
 @dataclass(slots=True)
 class Ownership:
-    """Of the process that made an instance: whether others may hold a handle of it."""
+    """Of the process that made an instance, which ends with its connection.
 
+    Attributes:
+        connection: That.
+        has_travelled: Whether others may hold a handle of it.
+    """
+
+    connection: Connection
     has_travelled: bool = False
 
 
@@ -95,7 +104,10 @@ class ActorHandle(Generic[T]):
         return ActorHandle, (self._facts,)
 
     def _call(self, method: ActorMethod, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        facts, session = self._facts, self._session()
+        facts = self._facts
+        if self._is_over():  # not asked of a cluster, which might have to be started for that
+            raise_told(_ended_with_its_maker(facts))
+        session = self._session()
         key = (method.name, method.gather, method.timeout)
         made = self._made.get(key)
         if made is None or made[0] is not session:
@@ -111,6 +123,14 @@ class ActorHandle(Generic[T]):
             )
             made = self._made[key] = (session, request_of(order, [None, None]))
         return session.send(made[1], pack_arguments(args, kwargs, goes_by_value, made[1].order.name))
+
+    def _kill(self, no_restart: bool) -> None:
+        if not self._is_over():
+            self._session().kill(self._facts.order.actor, no_restart)
+
+    def _is_over(self) -> bool:
+        """Whether this process made it, and has left the cluster where it was."""
+        return self._ownership is not None and self._ownership.connection.ended.is_set()
 
     def _check(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         signature = self._signatures.get(name)
@@ -200,7 +220,7 @@ def create(caller: Caller, kind: type[T], args: Sequence[Any], kwargs: Mapping[s
     packed = pack_arguments(args, kwargs, goes_by_value, order.name)
     signatures = _signatures_of(kind)
     facts = ActorFacts(order, kind.__name__, frozenset(signatures))
-    ownership = Ownership()
+    ownership = Ownership(session.connection)
     handle: ActorHandle[T] = ActorHandle(facts, signatures, ownership, caller.session)
     session.send_unread(request_of(order, request.code), packed)
     weakref.finalize(handle, _abandon, session, actor, ownership).atexit = False
@@ -221,7 +241,7 @@ def kill(actor: Any, *, no_restart: bool = True) -> None:
     from ray.actor import ActorHandle as RayHandle
 
     if isinstance(actor, ActorHandle):
-        actor._session().kill(actor._facts.order.actor, no_restart)  # noqa: SLF001
+        actor._kill(no_restart)  # noqa: SLF001
     elif isinstance(actor, RayHandle):
         ray.kill(actor, no_restart=no_restart)
     else:
@@ -247,6 +267,15 @@ def _signatures_of(kind: type) -> dict[str, inspect.Signature]:
             signature = inspect.signature(member, follow_wrapped=False)
             found[name] = signature.replace(parameters=[*bound, *signature.parameters.values()])
     return found
+
+
+def _ended_with_its_maker(facts: ActorFacts) -> BaseException:
+    text = (
+        "it has ended with the cluster, or when this process left that (kinetic.shutdown()): make a new one with "
+        f"{facts.class_name}.remote(...)"
+    )
+    where, actor = facts.class_name, facts.order.actor
+    return CallFailure(str(Reason.CANCELLED), text, where=where, actor=actor).for_user()
 
 
 def _abandon(session: Session, actor: str, ownership: Ownership) -> None:

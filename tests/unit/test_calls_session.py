@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ray.exceptions import ActorDiedError
 
 import kinetic_ray as kinetic
 from kinetic_ray.calls.actors import ActorHandle, create
@@ -302,6 +303,20 @@ def test_an_instance_that_nobody_can_call_any_more_is_ended(cluster: Cluster, tr
         ref.done.set_result(1)
     cluster.session._tidy()
     assert cluster.desk.killed == ([] if travels else [actor])
+
+
+def test_an_instance_of_a_cluster_that_this_process_has_left_is_over_at_once(cluster: Cluster) -> None:
+    counter = made(cluster)
+    counter.add.remote(1)
+    cluster.session.connection.ended.set()
+    joins: list[None] = []
+    cluster.session, left = cluster.joined(Path("/unused")), cluster.session
+    counter._session = lambda: (joins.append(None), cluster.session)[1]
+    with pytest.raises(ActorDiedError, match=r"Counter: it has ended with the cluster.*Counter\.remote\(\.\.\.\)"):
+        counter.add.remote(1)
+    kinetic.kill(counter)
+    assert (joins, cluster.desk.killed, len(cluster.orders())) == ([], [], 2)
+    left.close()
 
 
 def test_kill_ends_it(cluster: Cluster) -> None:
