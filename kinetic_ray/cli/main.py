@@ -20,7 +20,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "accelerators": ("accelerators", "List the accelerators there are."),
     "doctor": ("doctor", "Check this machine and say what to mend."),
     "jobs": ("jobs", "List jobs; read, cancel and clean up one."),
-    "local": ("local", "Look at the embedded cluster, or stop it."),
+    "local": ("local", "Look at the embedded cluster, take hosts away, stop it."),
     "run": ("run", "Run a Python script, here or on every host of an accelerator."),
 }
 

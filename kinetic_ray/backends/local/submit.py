@@ -250,7 +250,7 @@ class SubmitLoop:
                 push(job.driver, {"event": "cancel"})  # again at each look: it does no harm, and none is lost
             if stop_at is not None and time.monotonic() > stop_at:
                 return
-            if job.driver is None and await self._has_ended(api, job):
+            if job.driver is None and await self._has_ended(api, job) and job.driver is None:  # none came meanwhile
                 return
             job.changed.clear()
             with contextlib.suppress(TimeoutError):
