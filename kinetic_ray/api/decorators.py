@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cas
 
 from kinetic_ray.api.classes import RemoteClass
 from kinetic_ray.api.functions import RemoteFunction
-from kinetic_ray.api.judging import name_of
+from kinetic_ray.api.judging import check_methods, name_of
+from kinetic_ray.calls.streams import is_stream
 from kinetic_ray.errors import UsageError
 from kinetic_ray.frames import own_frames_hidden
 from kinetic_ray.options import OptionKwargs, Options, check_options
@@ -188,10 +189,10 @@ def _check_function(function: Any) -> None:
         raise TypeError(f"{name} can't be called, so it can't be decorated")
     if isinstance(function, type(functools.cache(abs))):
         raise TypeError(f"{name} has an lru_cache, which would be empty on every host: put the cache on what it calls")
-    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+    if isinstance(function, type):
+        check_methods(function)
+    elif is_stream(function):
         raise TypeError(
             f"{name} is an async or generator function, whose value can't leave its process: "
             "return a plain value (asyncio.run(...), list(...)) from a plain function"
         )
-    if inspect.isasyncgenfunction(function):
-        raise TypeError(f"{name} is an async generator function: return a plain value from a plain function")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinetic_ray import config
+from kinetic_ray.calls.streams import is_stream
 from kinetic_ray.frames import raise_told
 
 
@@ -14,6 +15,23 @@ def name_of(function: Any) -> str:
     """The name for people: "train", "Trainer.train", "partial"."""
     name = getattr(function, "__qualname__", type(function).__name__)
     return str(name).rpartition("<locals>.")[2]
+
+
+def check_methods(kind: type) -> None:
+    """Refuses a class with methods that could never be called from elsewhere.
+
+    Bases may have them, and private ones as well: those are for the class itself.
+
+    Raises:
+        TypeError: It has one.
+    """
+    for name, member in vars(kind).items():
+        method = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+        if not name.startswith("_") and is_stream(method):
+            raise TypeError(
+                f"{name_of(kind)}.{name} is an async or generator method, whose value can't leave its process: return "
+                f"a plain value (asyncio.run(...), list(...)), or call it _{name} if only the class itself uses it"
+            )
 
 
 def inside_a_job() -> bool:

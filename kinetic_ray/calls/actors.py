@@ -14,6 +14,7 @@ from kinetic_ray.calls.caller import Caller, goes_by_value
 from kinetic_ray.calls.connect import Connection
 from kinetic_ray.calls.requests import Request, request_of
 from kinetic_ray.calls.session import Session, current_session
+from kinetic_ray.calls.streams import is_stream
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.state import Reason
 from kinetic_ray.errors import UsageError
@@ -251,6 +252,8 @@ def kill(actor: Any, *, no_restart: bool = True) -> None:
 def _signatures_of(kind: type) -> dict[str, inspect.Signature]:
     """The methods that can be called from elsewhere: those of the class and its bases, static and private ones too.
 
+    Not those that give a coroutine or a generator, which can't leave its process.
+
     Each signature begins with what the method is bound to.
     """
     found = {}
@@ -263,7 +266,7 @@ def _signatures_of(kind: type) -> dict[str, inspect.Signature]:
             bound = [inspect.Parameter("_", inspect.Parameter.POSITIONAL_ONLY)]
         if isinstance(member, staticmethod | classmethod):
             member = member.__func__
-        if inspect.isfunction(member):
+        if inspect.isfunction(member) and not is_stream(member):
             signature = inspect.signature(member, follow_wrapped=False)
             found[name] = signature.replace(parameters=[*bound, *signature.parameters.values()])
     return found

@@ -6,7 +6,7 @@ import inspect
 import pickle
 import traceback
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -100,6 +100,22 @@ def generator() -> Iterator[int]:
 def test_what_cannot_be_decorated(bad: Any, error: type[Exception], told: str) -> None:
     with pytest.raises(error, match=told):
         kinetic.run(accelerator="cpu")(bad)
+
+
+def _class_with(name: str, method: Any) -> type:
+    return type("Trainer", (), {"__qualname__": "Trainer", name: method})
+
+
+async def stream() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("method", [coroutine, generator, stream, staticmethod(generator), classmethod(coroutine)])
+def test_methods_without_a_plain_value_are_refused_by_name(method: Any) -> None:
+    with pytest.raises(TypeError, match=r"Trainer\.batches is an async or generator method.*call it _batches"):
+        kinetic.remote(_class_with("batches", method))
+    kinetic.remote(_class_with("_batches", method))
+    kinetic.remote(type("Child", (_class_with("batches", method),), {}))  # a library's base class may have them
 
 
 def test_attributes_of_the_function_are_kept_and_replace_none_of_ours() -> None:

@@ -221,6 +221,12 @@ class Counter:
 
     def _private(self) -> None: ...
 
+    def _numbers(self) -> Iterator[int]:
+        yield self.value
+
+    async def _later(self) -> int:
+        return self.value
+
 
 def made(cluster: Cluster, **options: Any) -> ActorHandle[Counter]:
     return create(cluster.caller(Counter, **options), Counter, (10,), {})
@@ -257,6 +263,8 @@ def test_static_methods_and_those_of_the_class_are_called_as_others(cluster: Clu
         (lambda c: c.parse.remote(), TypeError, r"Counter\.parse\(\): missing a required argument: 'text'"),
         (lambda c: c.named.remote(1), TypeError, r"Counter\.named\(\): too many positional arguments"),
         (lambda c: c.value, AttributeError, "value"),
+        (lambda c: c._numbers, AttributeError, "has no method '_numbers' that can be called from elsewhere"),
+        (lambda c: c._later, AttributeError, "has no method '_later' that can be called from elsewhere"),
         (lambda c: c.add.options(gather="some"), kinetic.UsageError, "gather='some'"),
         (lambda c: c.add.options(timeout="soon"), kinetic.UsageError, "timeout='soon'"),
         (lambda c: kinetic.kill(Counter), kinetic.UsageError, "expected the handle"),
