@@ -35,8 +35,8 @@ class Offer:
 
     Attributes:
         slices: Slices that are up and were not excluded, at most as many as asked for.
-        note: Where they are fewer: why.
-        shared: Where they are fewer: whether hosts of other kinds could make room.
+        note: Where they are fewer, though they were to be started: why.
+        shared: Where they are fewer: whether all kinds share the hosts, which are started on demand.
     """
 
     slices: tuple[Slice, ...]
@@ -47,13 +47,14 @@ class Offer:
 class Scaler(Protocol):
     """Starts hosts on demand. All methods block, and may be called from several threads at once."""
 
-    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
+    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str], *, start: bool = True) -> Offer:
         """Slices of a kind, started if they are missing and there is room.
 
         Args:
             kind: Canonical name of the accelerator, chips per host.
             count: How many are wanted.
             exclude: Names of slices that are taken.
+            start: Whether missing ones are started; else only those are offered that are up.
 
         Raises:
             NeverFits: There can't be so many at all.
@@ -90,14 +91,15 @@ class SocketScaler:
         self._path = path
         self._shares_hosts: bool | None = None
 
-    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
-        request = {"accelerator": kind[0], "chips_per_host": kind[1], "count": count, "exclude": list(exclude)}
+    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str], *, start: bool = True) -> Offer:
+        request: dict[str, Any] = {"accelerator": kind[0], "chips_per_host": kind[1], "count": count}
+        request |= {"exclude": list(exclude), "start": start}
         try:
             answer = wire.call(self._path, {"op": "slices", **request}, timeout=None)
         except UsageError as exc:
             raise NeverFits(str(exc)) from exc
-        note = str(answer.get("wait") or "")
-        return Offer(tuple(_slice(one) for one in answer["slices"]), note, bool(note) and self._is_shared())
+        found = tuple(_slice(one) for one in answer["slices"])
+        return Offer(found, str(answer.get("wait") or ""), len(found) < count and self._is_shared())
 
     def check(self, kind: tuple[str, int], count: int) -> None:
         try:

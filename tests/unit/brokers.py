@@ -38,8 +38,10 @@ class FixedPool:
     def slice(self, number: int) -> Slice:
         return Slice(f"v6e-{number}", tuple(f"node-{number}.{self.incarnation[number]}.{i}" for i in range(4)))
 
-    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
+    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str], *, start: bool = True) -> Offer:
         assert kind == V6E
+        if not start:
+            return self._at_hand(count, exclude)
         self.asked.append((count, tuple(exclude)))
         if len(self.asked) >= self._together:
             self._enough.set()
@@ -50,6 +52,10 @@ class FixedPool:
         self.check(kind, count)
         free = [self.slice(n) for n in range(self.size) if f"v6e-{n}" not in exclude][:count]
         return Offer(tuple(free)) if len(free) == count else Offer(tuple(free), "all slices are busy", self._shared)
+
+    def _at_hand(self, count: int, exclude: Sequence[str]) -> Offer:
+        free = [self.slice(n) for n in range(self.size) if f"v6e-{n}" not in exclude][:count]
+        return Offer(tuple(free), shared=self._shared and len(free) < count)
 
     def check(self, kind: tuple[str, int], count: int) -> None:
         if count > self.size:

@@ -129,8 +129,8 @@ class Pensive(FixedPool):
             self.go_on.wait(PATIENCE)
         super().check(kind, count)
 
-    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
-        return Offer(super().slices(kind, count, exclude).slices, "it is here")
+    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str], *, start: bool = True) -> Offer:
+        return Offer(super().slices(kind, count, exclude, start=start).slices, "it is here")
 
 
 def test_one_behind_what_is_refused_late_gets_what_it_was_offered_before() -> None:
@@ -261,7 +261,7 @@ def test_threads_end_with_the_stream() -> None:
 class Confused(FixedPool):
     """A scaler with a fault: what it raises is no error that anybody expects."""
 
-    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
+    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str], *, start: bool = True) -> Offer:
         raise KeyError("hosts")
 
 
@@ -346,7 +346,9 @@ class Reluctant(FixedPool):
         self._error = error
         self.go_on = threading.Event()
 
-    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
+    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str], *, start: bool = True) -> Offer:
+        if not start:
+            return Offer(())
         answer = super().slices(kind, count, exclude)
         if len(self.asked) > 1:
             if self._error is not None:
@@ -384,8 +386,12 @@ def test_slices_of_other_kinds_are_wanted_where_hosts_are_shared(shared: bool, h
     class Kinds(FixedPool):
         """Has the slice of one kind; of the other there is none for now."""
 
-        def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str]) -> Offer:
-            return super().slices(kind, count, exclude) if kind == V6E else Offer((), "hosts are in use", shared)
+        def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str], *, start: bool = True) -> Offer:
+            return (
+                super().slices(kind, count, exclude, start=start)
+                if kind == V6E
+                else Offer((), "hosts are in use", shared)
+            )
 
     async def scenario(broker: SliceBroker) -> None:
         await granted(broker, tpu("call-g", yields=True))

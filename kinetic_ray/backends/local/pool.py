@@ -159,8 +159,7 @@ def plan(
     """
     kind = kind_of(accelerator)
     mine = [s for s in standing if s.kind == kind]
-    free = sorted((s for s in mine if s.name not in taken), key=lambda s: (not s.up, s.name))[:count]
-    use = tuple(s.name for s in free)
+    use = _free(kind, count, standing, taken)
     missing = count - len(use)
     if missing == 0:
         return Plan(use)
@@ -172,6 +171,18 @@ def plan(
         held = sum(s.hosts for s in standing)
         return Plan(use, wait=f"{held} of {limits.max_hosts} simulated hosts are in use")
     return Plan(use, start=missing, stop=stop)
+
+
+def at_hand(
+    accelerator: Accelerator, count: int, standing: Sequence[Standing], taken: Collection[str]
+) -> tuple[str, ...]:
+    """Slices of a kind that are up and can be handed out, at most `count`."""
+    return _free(kind_of(accelerator), count, [s for s in standing if s.up], taken)
+
+
+def _free(kind: Kind, count: int, standing: Sequence[Standing], taken: Collection[str]) -> tuple[str, ...]:
+    free = sorted((s for s in standing if s.kind == kind and s.name not in taken), key=lambda s: (not s.up, s.name))
+    return tuple(s.name for s in free[:count])
 
 
 def _all_busy(kind: Kind, there: int, free: int) -> str:

@@ -52,23 +52,26 @@ class Slices:
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _room: asyncio.TimerHandle | None = None
 
-    async def request(self, accelerator: Accelerator, count: int, leased: Collection[str] | None) -> dict[str, Any]:
+    async def request(
+        self, accelerator: Accelerator, count: int, leased: Collection[str] | None, *, start: bool = True
+    ) -> dict[str, Any]:
         """Slices that are up and not leased; the missing ones are started first, if they can be.
 
         Args:
             accelerator: What kind.
             count: How many.
             leased: Names of all slices, of any kind, that are in use; None from one who doesn't know.
+            start: Whether missing ones are started; else it answers at once with what is up.
 
         Returns:
-            {"slices": [...]}, and "wait" with the reason if there are fewer than asked for.
+            {"slices": [...]}, and "wait" with the reason if missing ones were to be started and are fewer.
 
         Raises:
             SubmissionError: They could not be started.
         """
         if leased is not None:
             self.lease(leased)
-        chosen, wait = self._choose(accelerator, count)
+        chosen, wait = self._choose(accelerator, count) if start else (self._at_hand(accelerator, count), "")
         for one in chosen:
             one.used_at = one.handed_at = time.monotonic()
         await asyncio.gather(*(asyncio.shield(one.ready) for one in chosen))
@@ -147,6 +150,10 @@ class Slices:
             self._stop(name)
         used = [self._slices[name] for name in plan.use]
         return [*used, *self._begin_all(accelerator, plan.start)], plan.wait
+
+    def _at_hand(self, accelerator: Accelerator, count: int) -> list[SimulatedSlice]:
+        names = pool.at_hand(accelerator, count, self._standing(), self._unusable())
+        return [self._slices[name] for name in names]
 
     def _plan(self, accelerator: Accelerator, count: int) -> pool.Plan:
         return pool.plan(self.limits, accelerator, count, self._standing(), self._unusable(), self._kept())

@@ -213,7 +213,8 @@ class Supervisor:
         count = int(request["count"])
         if why := pool.refusal(self._limits, accelerator, count):
             raise Unschedulable(why)
-        return await self._slices.request(accelerator, count, request.get("exclude"))
+        starts = bool(request.get("start", True))
+        return await self._slices.request(accelerator, count, request.get("exclude"), start=starts)
 
     async def _lease(self, request: Request) -> Answer:
         self._slices.lease(request["names"])
