@@ -51,6 +51,7 @@ class Floor:
         self._lending = Lending(Hooks(on_recall, self._do_release, self.turn, self._spawn))
         self._wanted: frozenset[str] = frozenset()
         self._refused: set[str] = set()
+        self._left: set[str] = set()
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._alarm: asyncio.TimerHandle | None = None
@@ -87,6 +88,7 @@ class Floor:
         """A call whose arguments are there."""
         if errand.done.done():
             return
+        self._left.discard(errand.order.client)
         self._waiting.add(errand)
         if (patience := errand.patience) is not None:
             alarm = asyncio.get_running_loop().call_later(patience, self._out_of_patience, errand, patience)
@@ -105,6 +107,7 @@ class Floor:
     def leave(self, client: str) -> None:
         """A process has gone: what it had is free again."""
         self._lending.forget(client)
+        self._left.add(client)
         for gang in self.gangs.values():
             if gang.client != client:
                 continue
@@ -172,7 +175,11 @@ class Floor:
             self._alarm.cancel()
             self._alarm = None
         now = time.monotonic()
-        standings = [one.standing(is_wanted=one.gang_id in self._wanted) for one in self.gangs.values()]
+        self._left &= {one.client for one in self.gangs.values()}
+        standings = [
+            one.standing(is_wanted=one.gang_id in self._wanted, is_left=one.client in self._left)
+            for one in self.gangs.values()
+        ]
         self._refused &= {one.key for one in standings if one.phase is not Phase.RESTING}
         needs = self._waiting.needs(len(standings) + roster.MAX_ASKS)
         plan = roster.plan(needs, standings, now, self._lending.borrowers, self._refused)

@@ -110,7 +110,6 @@ class Gang:
 
     def standing(self, *, is_wanted: bool, is_left: bool = False) -> Standing:
         wish = self.order.wish
-        is_cpu = wish.accelerator == CPU
         return Standing(
             self.gang_id,
             self.key,
@@ -121,7 +120,7 @@ class Gang:
             self.client,
             self.has_served,
             is_wanted,
-            KEEPS_CPUS if is_cpu else KEEPS_SLICES,
+            KEEPS_CPUS if wish.accelerator == CPU else KEEPS_SLICES,
             lends=wish.ranks == 1,
             is_left=is_left,
         )

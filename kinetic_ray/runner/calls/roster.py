@@ -3,7 +3,7 @@
 A call goes to an idle gang of the very same wish. While calls wait, gangs of their wish are asked for, as many as there
 are calls; those that are lent to a process are recalled. A gang that somebody else waits for is given back when it has
 served one call, also while calls of its own wait: they ask anew, behind whoever waited. A process that has edited
-its code takes over the gang that its old code ran in.
+its code takes over the gang that its old code ran in, or that of a process that has gone.
 """
 
 from __future__ import annotations
@@ -69,6 +69,7 @@ class Standing:
         keeps: Seconds that it may be idle with its lease.
         rests: Whether its children stay when the lease is given back.
         lends: Whether it can be lent.
+        is_left: Whether the process that it served last has gone.
     """
 
     gang: str
@@ -83,6 +84,7 @@ class Standing:
     keeps: float = 1.0
     rests: bool = True
     lends: bool = True
+    is_left: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +248,8 @@ def _serve(turn: _Turn, needs: Sequence[Need]) -> list[Need]:
 
 
 def _is_of_old_code(one: Standing, need: Need) -> bool:
-    return one.key != need.key and one.stem == need.stem and one.client == need.client and bool(need.stem)
+    is_free_to = one.client == need.client or one.is_left
+    return one.key != need.key and one.stem == need.stem and bool(need.stem) and is_free_to
 
 
 def _supply(turn: _Turn, unmet: Sequence[Need], gangs: Sequence[Standing], refused: Collection[str]) -> None:
