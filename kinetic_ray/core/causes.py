@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from kinetic_ray.core.outcome import Outcome
@@ -128,7 +128,7 @@ def explain(cause: Failure, failures: Sequence[Failure], stopped: Collection[int
     """
     lines = [_line(cause)]
     others = sorted((f for f in failures if f.rank != cause.rank), key=lambda f: f.rank)
-    lines += [f"  after it: {_line(other)}" for other in others]
+    lines += [f"  after it: {line}" for line in _together(others)]
     if stopped:
         lines.append(f"  stopped with it: {_named(stopped)}")
     return "\n".join(lines)
@@ -158,12 +158,25 @@ def _named(ranks: Collection[int]) -> str:
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {_spans(ranks)}"
 
 
+def _together(failures: Sequence[Failure]) -> Iterator[str]:
+    """A line for each, and one for all that have the same to say: a lost slice has up to hundreds of hosts."""
+    alike: dict[str, list[Failure]] = {}
+    for failure in failures:
+        alike.setdefault(_said(failure), []).append(failure)
+    for said, group in alike.items():
+        yield _line(group[0]) if len(group) == 1 else f"each of {_named([f.rank for f in group])}{said}"
+
+
 def _line(failure: Failure) -> str:
     place = f" ({failure.where})" if failure.where else ""
+    return f"rank {failure.rank}{place}{_said(failure)}"
+
+
+def _said(failure: Failure) -> str:
     before = failure.phase in BEFORE_CALL and failure.reason not in (Reason.NODE_LOST, Reason.PREEMPTED)
     phase = f" in phase {failure.phase}" if before else ""
     first_line = failure.message.strip().partition("\n")[0]
-    return f"rank {failure.rank}{place}{phase}: {first_line}"
+    return f"{phase}: {first_line}"
 
 
 def _spans(ranks: Collection[int]) -> str:

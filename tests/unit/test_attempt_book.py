@@ -109,7 +109,7 @@ def test_the_host_that_was_lost_first_is_named_before_the_rest_of_its_slice(book
         book.lose_host(lost(rank, reason))
     lines = book.end().message.splitlines()
     assert lines[0] == "rank 2 (host 2 of tpu-v6e-16-0): its host is gone"
-    assert lines[1].startswith("  after it: rank 0 (host 0 of tpu-v6e-16-0): its host went with its slice")
+    assert lines[1].startswith("  after it: each of ranks 0-1: its host went with its slice")
 
 
 def test_a_preempted_host_is_told_apart(book: AttemptBook) -> None:

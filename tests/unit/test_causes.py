@@ -131,6 +131,27 @@ def test_the_text_names_the_cause_first() -> None:
     )
 
 
+def test_ranks_that_have_the_same_to_say_share_a_line() -> None:
+    cause = Failure(2, Reason.PREEMPTED, "its host was preempted", "host 2 of s", "call")
+    gone = [Failure(rank, Reason.NODE_LOST, "its host went with its slice", f"host {rank} of s") for rank in (3, 0, 4)]
+    raised = Failure(1, Reason.USER_ERROR, "OSError: disk full", "host 1 of s", "call")
+    assert explain(cause, [cause, *gone, raised], stopped=[]).splitlines() == [
+        "rank 2 (host 2 of s): its host was preempted",
+        "  after it: each of ranks 0, 3-4: its host went with its slice",
+        "  after it: rank 1 (host 1 of s): OSError: disk full",
+    ]
+
+
+def test_the_same_words_in_another_phase_have_a_line_of_their_own() -> None:
+    early, late = (
+        Failure(rank, Reason.USER_ERROR, "it broke", "", phase) for rank, phase in ((1, "load"), (2, "call"))
+    )
+    assert explain(NODE, [NODE, early, late], stopped=[]).splitlines()[1:] == [
+        "  after it: rank 1 in phase load: it broke",
+        "  after it: rank 2: it broke",
+    ]
+
+
 def test_the_text_names_the_phase_before_the_call() -> None:
     cause = Failure(0, Reason.SETUP_ERROR, "no module named 'tomli'", "host 0 of s", "load")
     assert explain(cause, [cause], stopped=[]) == "rank 0 (host 0 of s) in phase load: no module named 'tomli'"
