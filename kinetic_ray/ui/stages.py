@@ -24,14 +24,14 @@ def waits_for(state: JobState) -> str:
 
     Example:
         >>> waits_for(JobState(stage=Stage.SLICE, slices=("tpu-v6e-16-0",)))
-        'starting tpu-v6e-16-0'
+        'getting tpu-v6e-16-0 ready'
     """
     if state.is_terminal:
         return ""
     words: dict[Stage, Callable[[], str]] = {
         Stage.SUBMITTED: lambda: "waiting for a driver",
         Stage.QUEUE: lambda: "waiting for its turn",
-        Stage.SLICE: lambda: f"starting {_names(state.slices)}" if state.slices else "",
+        Stage.SLICE: lambda: f"getting {_names(state.slices)} ready" if state.slices else "",
         Stage.ENV: lambda: _ready(state.ranks),
         Stage.RUN: lambda: _running(state.ranks),
     }

@@ -124,7 +124,10 @@ def test_a_line_without_end_is_not_held_back_for_ever() -> None:
         (JobState(), "waiting for a driver"),
         (JobState(stage=Stage.QUEUE), "waiting for its turn"),
         (JobState(stage=Stage.QUEUE, message="2 jobs before this one"), "2 jobs before this one"),
-        (JobState(stage=Stage.SLICE, slices=("a-0", "a-1", "a-2", "a-3", "a-4")), "starting a-0, a-1, a-2 and 2 more"),
+        (
+            JobState(stage=Stage.SLICE, slices=("a-0", "a-1", "a-2", "a-3", "a-4")),
+            "getting a-0, a-1, a-2 and 2 more ready",
+        ),
         (JobState(stage=Stage.ENV, ranks=(RankState(0),)), "preparing"),
         (JobState(stage=Stage.ENV, ranks=(RankState(0, phase="unpack"),)), "unpack"),
         (
@@ -206,7 +209,7 @@ def test_without_a_terminal_every_stage_is_one_line_and_logs_are_apart() -> None
     assert out.getvalue() == "loss [bold] 1.0\n"
     assert err.getvalue().splitlines() == [
         f"kinetic: {SUBJECT.job_id} train: queue: waiting for a driver",
-        head + "slice: starting tpu-v6e-16-0",
+        head + "slice: getting tpu-v6e-16-0 ready",
         head + "env",
         head + "run",
         head + "warning: rank 2 is silent",
@@ -375,4 +378,4 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines() -> None:
     code, written = run_in_terminal([sys.executable, "-c", PROGRAM], env={**os.environ, "TERM": "dumb"})
     rows = written.replace("\r\n", "\n").splitlines()
     assert (code, "\x1b[J" in written, "\r" in "".join(rows)) == (0, False, False)
-    assert next(row for row in rows if row.startswith("kinetic: ")).endswith(": slice: starting tpu-v6e-16-0")
+    assert next(row for row in rows if row.startswith("kinetic: ")).endswith(": slice: getting tpu-v6e-16-0 ready")
