@@ -54,13 +54,26 @@ def print_logs(held: Held, wanted: Wanted, *, as_json: bool) -> None:
         logs = [{"rank": rank, "log": text} for rank, text in read.items()]
         print_json({"job_id": held.job_id, "status": str(state.status), "logs": logs})
         return
+    any_line = False
     for rank, key in keys.items():
         writer = wanted.writer(rank)
         for chunk in _bytes(held, key, wanted):
             writer.write(chunk)
+            any_line = True
         writer.close()
     if len(missing) == len(keys):
         note(f"{held.job_id} has no log yet: {state.status}, {stage_of(state)}: {waits_for(state) or state.message}")
+    elif not any_line and wanted.tail != 0:
+        note(_nothing(held.job_id, wanted, state))
+
+
+def _nothing(job_id: str, wanted: Wanted, state: JobState) -> str:
+    """What is said instead of nothing at all; a job that failed may well have done so on another rank."""
+    if wanted.rank is None:
+        return f"no rank of {job_id} has printed anything"
+    failed = state.failed_rank if wanted.attempt is None else None
+    other = f"; rank {failed} failed: kinetic jobs logs {job_id} --rank {failed}"
+    return f"rank {wanted.rank} of {job_id} has printed nothing{'' if failed in (None, wanted.rank) else other}"
 
 
 def _bytes(held: Held, key: str | None, wanted: Wanted) -> Iterator[bytes]:

@@ -211,6 +211,23 @@ def test_logs_say_why_there_are_none_yet(kinetic: Kinetic) -> None:
     assert "waiting for a driver" in done.stderr
 
 
+def test_logs_of_a_rank_that_printed_nothing_lead_to_the_one_that_failed(kinetic: Kinetic) -> None:
+    job = kinetic.record.failed(ranks=4, logs={0: b"", 1: b"", 2: b""})
+    hint = f"; rank 2 failed: kinetic jobs logs {job.job_id} --rank 2\n"
+    for flags, told in {
+        (): f"rank 0 of {job.job_id} has printed nothing{hint}",
+        ("--rank", "1"): f"rank 1 of {job.job_id} has printed nothing{hint}",
+        ("--rank", "2"): f"rank 2 of {job.job_id} has printed nothing\n",
+        ("--rank", "0", "--attempt", "1"): f"rank 0 of {job.job_id} has printed nothing\n",
+        ("--rank", "all"): f"no rank of {job.job_id} has printed anything\n",
+        ("-n", "0"): "",
+    }.items():
+        done = kinetic("jobs", "logs", job.job_id, *flags)
+        assert (done.exit_code, done.stdout) == (0, "")
+        assert done.stderr.endswith(told), flags
+        assert bool(told) == bool(done.stderr)
+
+
 @pytest.mark.parametrize(
     ("flags", "code"),
     [
