@@ -125,7 +125,7 @@ def slice_rows(answer: Mapping[str, Any]) -> Table:
 def lease_rows(answer: Mapping[str, Any]) -> Table:
     """Who holds what, slices or CPUs."""
     rows = [(each["holder"], each.get("name", ""), _held(each)) for each in answer.get("leases", ())]
-    return ("holder", "function", "holds"), rows
+    return ("holder", "name", "holds"), rows
 
 
 def _held(lease: Mapping[str, Any]) -> str:
@@ -139,7 +139,7 @@ def queue_rows(answer: Mapping[str, Any]) -> Table:
         (each["holder"], each.get("name", ""), str(each.get("wish", "")), each.get("reason", ""))
         for each in answer.get("queue", ())
     ]
-    return ("waits", "function", "for", "because"), rows
+    return ("waits", "name", "for", "because"), rows
 
 
 def _job_rows(answer: Mapping[str, Any]) -> Table:
