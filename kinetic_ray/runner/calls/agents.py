@@ -64,9 +64,8 @@ class RemoteCallHost:
         self._host = CallHost(title, self._say, self._forward, in_actor=True)
         self._desk = desk
         self._place = place
-        self._thread = threading.local()
-        self._counting = threading.Lock()
-        self._running = 0
+        self._running: set[int] = set()  # threads
+        self._for_desk: set[int] = set()  # those of them that run the desk's own calls
         self._used_at = time.monotonic()
         self._functions = Functions()
         self._archive: tuple[str, Any] = ("", None)
@@ -90,8 +89,7 @@ class RemoteCallHost:
     def open(self, seat: dict[str, Any], bundle: bytes | None = None) -> dict[str, Any]:
         if bundle is not None:
             self._archive = (seat["wish"]["bundle"], bundle)
-        with self._counting:
-            self._used_at = time.monotonic()
+        self._used_at = time.monotonic()
         return self._host.open(seat, bundle)
 
     @_control
@@ -113,8 +111,7 @@ class RemoteCallHost:
     @_control
     def unused_for(self) -> float:
         """Seconds since the last call ended; 0 while one runs."""
-        with self._counting:
-            return 0.0 if self._running else time.monotonic() - self._used_at
+        return 0.0 if self._running else time.monotonic() - self._used_at
 
     def learn(self, digest: str, function: Packed) -> None:
         self._functions.add(digest, function)
@@ -123,21 +120,27 @@ class RemoteCallHost:
     @_direct
     def direct(self, head: bytes, packed: Packed | bytes | None = None) -> Packed:
         """A call from the client to whom this host is lent."""
-        return self.call(head, packed)
+        return self._serve(head, packed)
 
     def call(self, head: bytes, packed: Packed | bytes | None = None) -> Packed:
         if packed is None:
             head, packed = split(head)
-        with self._counting:
-            self._running += 1
+        if read_head(head).client != "":
+            return self._serve(head, packed)
+        self._for_desk.add(threading.get_ident())
         try:
-            self._thread.is_desks = read_head(head).client == ""
-            value: Packed = self._host.call(head, packed)
-            return value
+            return self._serve(head, packed)
         finally:
-            with self._counting:
-                self._running -= 1
-                self._used_at = time.monotonic()
+            self._for_desk.discard(threading.get_ident())
+
+    def _serve(self, head: bytes, packed: Packed | bytes | None) -> Packed:
+        thread = threading.get_ident()
+        self._running.add(thread)
+        try:
+            return cast(Packed, self._host.call(head, packed))
+        finally:
+            self._used_at = time.monotonic()
+            self._running.discard(thread)
 
     def _say(self, client: str, rank: int, name: str, lines: Sequence[str]) -> None:
         self._desk.say.remote(self._place, client, rank, name, list(lines))
@@ -145,16 +148,14 @@ class RemoteCallHost:
     def _forward(self, order: bytes, packed: Packed) -> Packed:
         """A call that came too late for this host goes to the desk, with the code that it needs."""
         told = Order.from_bytes(order)
-        if self._thread.is_desks:  # its gang is served with this very call: passed on, it would wait for itself
+        if threading.get_ident() in self._for_desk:  # its gang is served with it: passed on, it would wait for itself
             text = f"{told.name}: its gang is not open on this host any more"
             raise CallFailure(str(Reason.SETUP_ERROR), text)
         # It may be on its way still: Ray keeps no order in an actor with threads.
         function = self._functions.get(told.function, _ON_ITS_WAY if told.kind == "function" else 0.0)
         digest, archive = self._archive
-        code = [
-            None if function is None else ray.put(function),
-            ray.put(archive) if archive is not None and digest == told.wish.bundle else None,
-        ]
+        has_archive = archive is not None and digest == told.wish.bundle
+        code = [None if function is None else ray.put(function), ray.put(archive) if has_archive else None]
         value: Packed = ray.get(self._desk.call.remote(order, code, packed))
         return value
 

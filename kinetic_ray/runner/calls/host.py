@@ -128,17 +128,17 @@ class CallHost:
         if packed is None:
             head, packed = split(head)
         told = read_head(head)
-        if isinstance(packed, bytes):
-            packed = Packed(packed)
-        if packed.live and not self._tenancy.is_open_for(told):
-            return self._hand_on(told, packed)
-        arguments = fetching.resolve(packed) if packed.live else packed
+        arguments = packed
+        if not isinstance(packed, bytes) and packed.live:
+            if not self._tenancy.is_open_for(told):
+                return self._hand_on(told, packed)
+            arguments = fetching.resolve(packed)
         with self._turn:
             child = self._tenancy.child_for(told)
             if child is not None:
                 value = child.call(told, arguments, self._function_for(told, child))
         if child is None:
-            return self._hand_on(told, packed)
+            return self._hand_on(told, Packed(packed) if isinstance(packed, bytes) else packed)
         return fetching.adopt(value) if isinstance(value, Packed) else value
 
     @_control

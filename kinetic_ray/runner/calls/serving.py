@@ -30,7 +30,9 @@ from kinetic_ray.runner.capture import describe_error, dump_exception, reason_of
 from kinetic_ray.runner.settling import call, check_python, code_root, pose_as_main, run_exit_handlers, settle_in
 from kinetic_ray.runner.task import RankTask
 
-_CALL, _VALUE = int(Kind.CALL), int(Kind.VALUE)  # a member of an enumeration takes longer to look up
+# A member of an enumeration takes longer to look up.
+_CALL, _VALUE = int(Kind.CALL), int(Kind.VALUE)
+_LOADING, _CALLING, _STORING = RankPhase.LOAD, RankPhase.CALL, RankPhase.STORE
 _DRAIN = 1.0
 _EXIT_HANDLERS = 5.0
 
@@ -99,7 +101,7 @@ class Server:
 
     def _serve(self, frame: Frame) -> None:
         route = read_route(bytes(frame.parts[0]))
-        self._phase = RankPhase.LOAD
+        self._phase = _LOADING
         try:
             parts = self._run(route, frame.parts)
         except BaseException as exc:  # noqa: BLE001 - whatever user code raises is an answer
@@ -107,20 +109,23 @@ class Server:
             self._fail(exc)
             return
         _flush()
-        self._link.send(_VALUE, parts)
+        if parts[0] == SIMPLE:
+            self._link.send_short(_VALUE, *parts)
+        else:
+            self._link.send(_VALUE, parts)
 
     def _run(self, route: Route, told: Sequence[bytes | memoryview]) -> list[Any]:
         self._come_under(route.ancestors)
         function = self._function(route)
         args, kwargs = _arguments(told)
         del told
-        self._phase = RankPhase.CALL
+        self._phase = _CALLING
         value = call(function, args, kwargs)
         if route.kind == "create":
             self._instances[route.actor] = value
             value = None
         del args, kwargs, function
-        self._phase = RankPhase.STORE
+        self._phase = _STORING
         if not route.keeps:
             value = None
         if is_simple(value):

@@ -133,9 +133,9 @@ class Tenancy:
         Raises:
             CallFailure: It can't be started, or the call's instance or its peers have ended with it.
         """
-        if not self.is_open_for(head):
+        seat, child = self._seat, self._child  # each is read whole without the lock
+        if seat is None or seat.gang != head.gang or seat.client != head.client:
             return None
-        child = self._child
         if child is None or not child.alive:
             child = self._again(head)
         if child is not None and head.order.kind == "method" and head.order.actor not in child.actors:

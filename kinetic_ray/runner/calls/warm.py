@@ -34,6 +34,7 @@ _LAST_BREATH = 2.0
 _LAST_WORDS = 1.0
 #: Functions that a child keeps; the one that was used longest ago goes.
 _FUNCTIONS = 64
+_CALL, _VALUE = int(Kind.CALL), int(Kind.VALUE)  # a member of an enumeration takes longer to look up
 
 
 class WarmChild:
@@ -92,34 +93,34 @@ class WarmChild:
     def alive(self) -> bool:
         return not self._child.ended.done() and self._verdict is None
 
-    def call(self, head: Head, packed: Packed, function: Packed | None) -> Any:
+    def call(self, head: Head, packed: Packed | bytes, function: Packed | None) -> Any:
         """Runs a call; gives its value, packed unless it is a simple one.
 
         Args:
             head: Which.
-            packed: Its arguments.
+            packed: Its arguments, as :meth:`Packed.light` gives them or not.
             function: What it calls; None for a method, and where the child has it already.
 
         Raises:
             CallFailure: It has no value.
         """
-        request = [head.route, *to_parts(packed, live.name_of)]
         with self._talking:
             try:
-                self._await_ready(head)
+                if not self._ready:
+                    self._await_ready(head)
                 if head is not self._head:  # the same one is kept for many calls
-                    self._output.turn_to(Whose(head.prints_for, head.order.name))
-                    self._head = head
-                self._teach(head.order.function, function)
-                self._frames.send(Kind.CALL, request)
-                del request
+                    self._turn_to(head, function)
+                if isinstance(packed, bytes):
+                    self._frames.send_short(_CALL, head.route, b"", packed)
+                else:
+                    self._frames.send(_CALL, [head.route, *to_parts(packed, live.name_of)])
                 value = self._answer(head, self._hear(head.order.timeout))
             except OSError:  # it could not be told: it has just died
                 raise self._gone(head, "before it could be called") from None
             except (FrameError, ValueError, LookupError, TypeError) as exc:
                 self.kill(str(Reason.PROCESS_DIED), f"the host agent could not understand it, and has ended it: {exc}")
                 raise self._gone(head, "") from None
-        if head.order.actor and packed.live:
+        if head.order.actor and not isinstance(packed, bytes) and packed.live:
             self._held.append(packed)  # an instance may keep the refs that it was given
         return value
 
@@ -172,6 +173,12 @@ class WarmChild:
         finally:
             self._settled.set_result(None)
 
+    def _turn_to(self, head: Head, function: Packed | None) -> None:
+        self._head = None  # should the telling fail
+        self._output.turn_to(Whose(head.prints_for, head.order.name))
+        self._teach(head.order.function, function)
+        self._head = head
+
     def _teach(self, digest: str, function: Packed | None) -> None:
         if digest in self._known:
             self._known[digest] = self._known.pop(digest)
@@ -186,8 +193,6 @@ class WarmChild:
     # Hearing.
 
     def _await_ready(self, head: Head) -> None:
-        if self._ready:
-            return
         self._settled.result()
         frame = self._hear(None)
         if frame is None:
@@ -209,7 +214,8 @@ class WarmChild:
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             try:
-                frame = self._frames.receive(until)
+                if (frame := self._frames.receive(until)) is not None and frame.kind == _VALUE:
+                    return frame
             except TimeoutError:
                 self.kill(str(Reason.DEADLINE_EXCEEDED), f"it ran longer than timeout={timeout:g} s, and was ended")
                 return None
@@ -224,9 +230,9 @@ class WarmChild:
     def _answer(self, head: Head, frame: Frame | None) -> Any:
         if frame is None:
             raise self._gone(head, "before the function returned")
-        if frame.kind == Kind.FAILED:
+        if frame.kind != _VALUE and frame.kind == Kind.FAILED:
             raise self._failure(head, frame)
-        if frame.kind != Kind.VALUE:
+        if frame.kind != _VALUE:
             raise FrameError(f"an answer of no known kind, {frame.kind}")
         if head.order.kind == "create":
             self.actors.add(head.order.actor)
