@@ -62,7 +62,8 @@ def print_logs(held: Held, wanted: Wanted, *, as_json: bool) -> None:
             any_line = True
         writer.close()
     if len(missing) == len(keys):
-        note(f"{held.job_id} has no log yet: {state.status}, {stage_of(state)}: {waits_for(state) or state.message}")
+        yet = "" if state.is_terminal else " yet"
+        note(f"{held.job_id} has no log{yet}: {state.status}, {stage_of(state)}: {waits_for(state) or state.message}")
     elif not any_line and wanted.tail != 0:
         note(_nothing(held.job_id, wanted, state))
 

@@ -208,7 +208,12 @@ def test_logs_say_why_there_are_none_yet(kinetic: Kinetic) -> None:
     job = kinetic.record.pending()
     done = kinetic("jobs", "logs", job.job_id)
     assert (done.exit_code, done.stdout) == (0, "")
-    assert "waiting for a driver" in done.stderr
+    assert "no log yet: PENDING, queue: waiting for a driver" in done.stderr
+
+
+def test_no_log_will_come_of_a_job_that_ended_without(kinetic: Kinetic) -> None:
+    job = kinetic.record.failed()
+    assert f"{job.job_id} has no log: FAILED, ended: ValueError" in kinetic("jobs", "logs", job.job_id).stderr
 
 
 def test_logs_of_a_rank_that_printed_nothing_lead_to_the_one_that_failed(kinetic: Kinetic) -> None:
