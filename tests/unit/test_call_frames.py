@@ -8,13 +8,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetic_ray.runner.calls.frames import LARGE, FrameError, Frames
+from kinetic_ray.runner.calls.frames import LARGE, Frame, FrameError, Frames
 from kinetic_ray.runner.calls.packing import OUT_OF_BAND
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="memory files are Linux's")
@@ -115,14 +116,17 @@ def test_who_waits_is_woken_and_gets_what_had_arrived(ends: tuple[Frames, Frames
         ends[0].send(1, [b"after"])
 
 
+NONE = bytes(4)  # a message's number, of one that has none
+
+
 @pytest.mark.parametrize(
     "data",
     [
         b"hello, this is a line of text that user code has written\n",
-        b"k4\x01\x00\xff\xff\xff\xff",
-        b"k4\x01\x02\x00\x00\x00\x00",
-        b"k4\x01\x01\x01\x00\x00\x00" + (5 | 1 << 63).to_bytes(8, "little"),
-        b"k4\x01\x00\x01\x00\x00\x00" + (5 | 1 << 63).to_bytes(8, "little"),
+        b"k4\x01\x00" + NONE + b"\xff\xff\xff\xff",
+        b"k4\x01\x02" + NONE + b"\x00\x00\x00\x00",
+        b"k4\x01\x01" + NONE + b"\x01\x00\x00\x00" + (5 | 1 << 63).to_bytes(8, "little"),
+        b"k4\x01\x00" + NONE + b"\x01\x00\x00\x00" + (5 | 1 << 63).to_bytes(8, "little"),
     ],
     ids=["text", "too many parts", "no such flag", "a file that didn't come", "a part in no file"],
 )
@@ -140,8 +144,21 @@ def test_a_memory_file_that_could_end_the_reader_is_refused(
     fd = os.memfd_create("test", os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, size)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
-    head = b"k4\x01\x01\x01\x00\x00\x00" + (4096 | 1 << 63).to_bytes(8, "little")
+    head = b"k4\x01\x01" + NONE + b"\x01\x00\x00\x00" + (4096 | 1 << 63).to_bytes(8, "little")
     ends[2].sendmsg([head], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
     os.close(fd)
     with pytest.raises(FrameError, match="not what its header says"):
         ends[1].receive()
+
+
+@pytest.mark.parametrize("size", [3, 3 << 20])
+def test_a_message_tells_to_which_one_it_is_the_answer(ends: tuple[Frames, Frames, socket.socket], size: int) -> None:
+    numbers = (0, 1, (1 << 32) - 1)
+    for number in numbers:
+        ends[0].send_short(1, number, b"short")
+        assert ends[1].receive() == Frame(1, [b"short"], number)
+        with ThreadPoolExecutor(1) as pool:
+            sending = pool.submit(ends[0].send, 2, [b"x" * size], number)
+            frame = ends[1].receive()
+            sending.result()
+        assert frame is not None and (frame.kind, frame.number) == (2, number)

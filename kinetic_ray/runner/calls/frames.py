@@ -26,7 +26,7 @@ from typing import NamedTuple
 LARGE = 1 << 20
 _WORTHWHILE = 4 << 10
 
-_HEADER = struct.Struct("<2sBBI")  # magic, kind, whether there is a memory file, number of parts
+_HEADER = struct.Struct("<2sBBII")  # magic, kind, whether there is a memory file, the message's number, number of parts
 _SHORT_HEADERS = tuple(struct.Struct(f"{_HEADER.format}{count}Q") for count in range(4))  # with the parts' lengths
 _MAGIC = b"k4"
 _IN_FILE = 1 << 63  # of a part's length
@@ -52,10 +52,12 @@ class Frame(NamedTuple):
     Attributes:
         kind: What it is about, a number that both ends know.
         parts: Its content; the receiver's own, and writable where a part is large.
+        number: Tells to which message another is the answer; 0 where it is none.
     """
 
     kind: int
     parts: Sequence[bytes | memoryview]
+    number: int = 0
 
 
 class Frames:
@@ -76,7 +78,7 @@ class Frames:
         self._poll = select.poll()
         self._poll.register(link, select.POLLIN)
 
-    def send(self, kind: int, parts: Sequence[Part]) -> None:
+    def send(self, kind: int, parts: Sequence[Part], number: int = 0) -> None:
         """Sends a message whole; blocks while the peer doesn't read.
 
         Raises:
@@ -84,20 +86,20 @@ class Frames:
         """
         sizes = [part.nbytes if isinstance(part, memoryview) else len(part) for part in parts]
         if sum(sizes) >= LARGE and _HAS_FILES:
-            self._send_large(kind, [memoryview(part).cast("B") for part in parts])
+            self._send_large(kind, number, [memoryview(part).cast("B") for part in parts])
             return
-        data = b"".join((_header(kind, 0, sizes), *parts))
+        data = b"".join((_header(kind, 0, number, sizes), *parts))
         with self._sending:
             self._link.sendall(data)
 
-    def send_short(self, kind: int, *parts: bytes) -> None:
+    def send_short(self, kind: int, number: int, *parts: bytes) -> None:
         """As :meth:`send`, in less time, of a few parts that are short in all.
 
         Raises:
             OSError: The peer is gone.
         """
         count = len(parts)
-        data = b"".join((_SHORT_HEADERS[count].pack(_MAGIC, kind, 0, count, *map(len, parts)), *parts))
+        data = b"".join((_SHORT_HEADERS[count].pack(_MAGIC, kind, 0, number, count, *map(len, parts)), *parts))
         with self._sending:
             self._link.sendall(data)
 
@@ -119,7 +121,7 @@ class Frames:
             self._buffer += data
         if not self._gather(_HEADER.size, until):
             return None
-        magic, kind, has_file, count = _HEADER.unpack_from(self._buffer)
+        magic, kind, has_file, number, count = _HEADER.unpack_from(self._buffer)
         if magic != _MAGIC or count > _MOST_PARTS or has_file > 1:
             raise FrameError(f"not a message: {bytes(self._buffer[:40])!r}")
         start = _HEADER.size + 8 * count
@@ -137,7 +139,8 @@ class Frames:
             body = self._buffer[:size]
             del self._buffer[:size]
         rest = memoryview(body)[start:]
-        return Frame(kind, _split_filed(lengths, rest, self._map(lengths)) if has_file else _split(lengths, rest))
+        parts = _split_filed(lengths, rest, self._map(lengths)) if has_file else _split(lengths, rest)
+        return Frame(kind, parts, number)
 
     def hang_up(self) -> None:
         """Lets whoever sends or receives in another thread end, the latter after what has already arrived."""
@@ -152,7 +155,7 @@ class Frames:
         while self._fds:
             os.close(self._fds.pop())
 
-    def _send_large(self, kind: int, views: list[memoryview]) -> None:
+    def _send_large(self, kind: int, number: int, views: list[memoryview]) -> None:
         fd = os.memfd_create("kinetic-call", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             lengths, inline, place = [], [], 0
@@ -166,7 +169,7 @@ class Frames:
                     inline.append(view)
             os.ftruncate(fd, place)
             fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-            data = b"".join((_header(kind, 1, lengths), *inline))
+            data = b"".join((_header(kind, 1, number, lengths), *inline))
             with self._sending:
                 rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
                 sent = self._link.sendmsg([data], rights)
@@ -216,7 +219,7 @@ def _cut(data: bytes) -> Frame | None:
     """The short message that some bytes are; None where they are anything else. As nearly all are, between calls."""
     if not _HEADER.size <= len(data) <= _SHORT:
         return None
-    magic, kind, has_file, count = _HEADER.unpack_from(data)
+    magic, kind, has_file, number, count = _HEADER.unpack_from(data)
     place = _HEADER.size + 8 * count
     if magic != _MAGIC or has_file or place > len(data):
         return None
@@ -227,11 +230,11 @@ def _cut(data: bytes) -> Frame | None:
     for length in lengths:
         parts.append(data[place : place + length])
         place += length
-    return Frame(kind, parts)
+    return Frame(kind, parts, number)
 
 
-def _header(kind: int, has_file: int, lengths: Sequence[int]) -> bytes:
-    return _HEADER.pack(_MAGIC, kind, has_file, len(lengths)) + _lengths(len(lengths)).pack(*lengths)
+def _header(kind: int, has_file: int, number: int, lengths: Sequence[int]) -> bytes:
+    return _HEADER.pack(_MAGIC, kind, has_file, number, len(lengths)) + _lengths(len(lengths)).pack(*lengths)
 
 
 @lru_cache(maxsize=64)

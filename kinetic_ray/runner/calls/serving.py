@@ -106,13 +106,13 @@ class Server:
             parts = self._run(route, frame.parts)
         except BaseException as exc:  # noqa: BLE001 - whatever user code raises is an answer
             _flush()
-            self._fail(exc)
+            self._fail(exc, frame.number)
             return
         _flush()
         if parts[0] == SIMPLE:
-            self._link.send_short(_VALUE, *parts)
+            self._link.send_short(_VALUE, frame.number, *parts)
         else:
-            self._link.send(_VALUE, parts)
+            self._link.send(_VALUE, parts, frame.number)
 
     def _run(self, route: Route, told: Sequence[bytes | memoryview]) -> list[Any]:
         self._come_under(route.ancestors)
@@ -168,7 +168,7 @@ class Server:
             distributed.leave(self._task)
         return 0
 
-    def _fail(self, exc: BaseException) -> None:
+    def _fail(self, exc: BaseException, number: int = 0) -> None:
         error = describe_error(exc)
         pickled = dump_exception(exc) or b""
         message = f"{error.type_name}: {error.message}" if error.message else error.type_name
@@ -180,7 +180,7 @@ class Server:
             "traceback": error.traceback,
             "phase": str(self._phase),
         }
-        self._link.send(Kind.FAILED, [json.dumps(told).encode(), pickled])
+        self._link.send(Kind.FAILED, [json.dumps(told).encode(), pickled], number)
 
     def _enter(self, phase: RankPhase) -> None:
         self._phase = phase

@@ -35,6 +35,8 @@ _LAST_WORDS = 1.0
 #: Functions that a child keeps; the one that was used longest ago goes.
 _FUNCTIONS = 64
 _CALL, _VALUE = int(Kind.CALL), int(Kind.VALUE)  # a member of an enumeration takes longer to look up
+#: Numbers of calls, which begin anew then.
+_MOST_CALLS = (1 << 32) - 1
 
 
 class WarmChild:
@@ -65,6 +67,7 @@ class WarmChild:
         self._is_going = False
         self._noticing = threading.Lock()
         self._phase = ""
+        self._number = 0  # of the last call
         self._verdict: tuple[str, str] | None = None
         self._known: dict[str, None] = {}
         self._held: list[Packed] = []
@@ -110,10 +113,11 @@ class WarmChild:
                     self._await_ready(head)
                 if head is not self._head:  # the same one is kept for many calls
                     self._turn_to(head, function)
+                number = self._number = self._number % _MOST_CALLS + 1
                 if isinstance(packed, bytes):
-                    self._frames.send_short(_CALL, head.route, b"", packed)
+                    self._frames.send_short(_CALL, number, head.route, b"", packed)
                 else:
-                    self._frames.send(_CALL, [head.route, *to_parts(packed, live.name_of)])
+                    self._frames.send(_CALL, [head.route, *to_parts(packed, live.name_of)], number)
                 value = self._answer(head, self._hear(head.order.timeout))
             except OSError:  # it could not be told: it has just died
                 raise self._gone(head, "before it could be called") from None
@@ -230,6 +234,8 @@ class WarmChild:
     def _answer(self, head: Head, frame: Frame | None) -> Any:
         if frame is None:
             raise self._gone(head, "before the function returned")
+        if frame.number != self._number and (frame.kind != Kind.FAILED or frame.number):
+            raise FrameError("an answer to another call")
         if frame.kind != _VALUE and frame.kind == Kind.FAILED:
             raise self._failure(head, frame)
         if frame.kind != _VALUE:

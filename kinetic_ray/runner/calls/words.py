@@ -16,7 +16,7 @@ SIMPLE = b"simple"
 
 
 class Kind(IntEnum):
-    """Kinds of messages; the parts of each are named beside it."""
+    """Kinds of messages; the parts of each are named beside it. VALUE and FAILED bear the number of their CALL."""
 
     # To the child.
     SETTLE = 1  # facts (JSON), the archive

@@ -76,6 +76,21 @@ def shout(lines: int) -> None:
     sys.stdout.write("no end")
 
 
+def answer_twice() -> str:
+    """Something in its process answers for the call, and then the call does."""
+    import gc
+    import pickle
+
+    from kinetic_ray.runner.calls.frames import Frame
+    from kinetic_ray.runner.calls.serving import Server
+    from kinetic_ray.runner.calls.words import SIMPLE, Kind
+
+    (server,) = (each for each in gc.get_objects() if isinstance(each, Server))
+    number = next(each for each in gc.get_objects() if isinstance(each, Frame) and each.kind == Kind.CALL).number
+    server._link.send(Kind.VALUE, [SIMPLE, pickle.dumps("early", 5)], number)
+    return "late"
+
+
 def fork_and_wait() -> int:
     """Leaves a process of its own behind."""
     pid = os.fork()

@@ -305,6 +305,13 @@ def test_a_rank_of_a_gang_is_never_passed_on(hosts_of: MakeHosts) -> None:
     assert failure.reason == "Cancelled" and "is not open on this host any more" in failure.message
 
 
+def test_an_answer_to_another_call_is_none_to_this_one(host: Hosts) -> None:
+    assert host.run(served.answer_twice) == "early"
+    failure = failure_of(host.run, os.getpid)
+    assert failure.reason == "ProcessDied" and "an answer to another call" in failure.message
+    assert host.run(programs.give, 1) == 1
+
+
 def test_lines_arrive_with_client_and_rank(host: Hosts, capfd: pytest.CaptureFixture[str]) -> None:
     host.run(served.shout, 3)
     assert "no end\non my way" in failure_of(host.run, programs.leave_at_once, 1).log_tail
