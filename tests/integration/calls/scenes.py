@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -335,18 +337,39 @@ def lose_a_host(me: Caller, folder: str) -> None:
 def use_the_grace(me: Caller, folder: str, kind: str) -> None:
     """The slice goes with notice while a call runs there that ends because of it."""
     actor: dict[str, Any] = {"actor": "act-9", "wish": SLICE}
-    if kind == "function":
+    where, number = "tpu-v6e-16-0", 4
+    if kind == "direct":
+        where, number = me.run(leave_mark, tempfile.mkdtemp(dir=folder), "x", wish=SMALL), 2  # with that folder
+        saving = me.borrow(save_when_told, SMALL)(folder)
+    elif kind == "function":
         saving = me.call(save_when_told, folder, wish=SLICE)
     else:
         me.run(Counter, 1, kind="create", **actor)
         saving = me.call(Counter, folder, method="save", kind="method", **actor)
-    wait_until(lambda: len(list(Path(folder).iterdir())) == 4, 90, "all ranks")
-    say("running")
+    wait_until(lambda: len(list(Path(folder).iterdir())) == number, 90, "all ranks")
+    say(where)
     assert ray.get(saving, timeout=50) == "saved"
     if kind == "instance":
         again = {"method": "add", "kind": "method", **actor}
         me.fails(lambda: me.run(Counter, 1, **again), ActorDiedError, "its host was being preempted")
     assert me.run(ranks, wish=SLICE)[:2] == (0, 4)
+
+
+def what_it_waits_for(me: Caller, folder: str) -> None:
+    me.call(hang_with_mark, folder, wish=SLICE)
+    wait_until(lambda: len(list(Path(folder).iterdir())) == 4, 90, "all ranks")
+    waits = me.call(ranks, wish=SLICE)
+    told: list[str] = []
+
+    def hears_of_it() -> bool:
+        lines = ray.get(me.desk.listen.remote(me.client, 5.0), timeout=90)["lines"]
+        told.extend(text for name, *_, text in lines if not name)
+        return any("ranks" in text for text in told)
+
+    wait_until(hears_of_it, 60, "a word on the call that waits")
+    ray.cancel(waits)
+    why = r"kinetic: ranks waits for 1 [^;]*tpu-v6e-16.*; held by call-\S+ \(hang_with_mark\)"
+    assert re.match(why, told[-1]), told
 
 
 def edits(me: Caller) -> None:
