@@ -16,7 +16,7 @@ from kinetic_ray.errors import KineticError
 from kinetic_ray.runner.ledger import Ledger
 from kinetic_ray.runner.queue import CPU, Slice, Ticket, demand, lent
 from kinetic_ray.runner.scaling import RETRY, NeverFits, Offer, Scaler
-from kinetic_ray.runner.thrift import start_after
+from kinetic_ray.runner.thrift import Patience, start_after
 from kinetic_ray.runner.yielding import Kind
 
 #: A scaler that takes longer than this is starting hosts, which those that wait are told.
@@ -63,7 +63,9 @@ class Asking:
             was slow tells of old ones.
     """
 
-    def __init__(self, scaler: Scaler, threads: Executor, ledger: Ledger, bell: Bell, serve: Serve) -> None:
+    def __init__(
+        self, scaler: Scaler, threads: Executor, ledger: Ledger, bell: Bell, serve: Serve, patience: Patience
+    ) -> None:
         """Asks for nobody yet.
 
         Args:
@@ -72,6 +74,7 @@ class Asking:
             ledger: Who waits.
             bell: Tells of changes.
             serve: Called with what the scaler has offered.
+            patience: How long hosts may be spared.
         """
         self.lost_nodes: set[str] = set()
         self.told: tuple[str, ...] = ()
@@ -82,6 +85,7 @@ class Asking:
         self._serve = serve
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._background: asyncio.Future[None] | None = None
+        self._patience = patience
         self._on_demand = True  # until the scaler tells otherwise, which it does before anybody waits for long
         self._start_takes: dict[Kind, float] = {}
 
@@ -125,7 +129,9 @@ class Asking:
         if ticket is None:
             return None
         books, takes = self._ledger, self._start_takes.get(ticket.kind, 0.0)
-        return start_after(ticket, books.queue, books.leases, on_demand=self._on_demand, start_takes=takes)
+        return start_after(
+            ticket, books.queue, books.leases, self._patience, on_demand=self._on_demand, start_takes=takes
+        )
 
     def _worth_another_look(self, job_id: str, seen: int, wait: float | None) -> bool:
         return self._has_changed(job_id, seen) or self._start_after(job_id) != wait

@@ -22,6 +22,7 @@ from kinetic_ray.runner.leases import Holdings
 from kinetic_ray.runner.ledger import Ledger
 from kinetic_ray.runner.queue import CPU, Pool, Slice, Ticket
 from kinetic_ray.runner.scaling import RETRY, Scaler, SocketScaler, follow
+from kinetic_ray.runner.thrift import PATIENCE, Patience
 
 NAME, NAMESPACE = "kinetic-broker", "kinetic"
 #: A grant that comes within this many seconds spares its driver a word about waiting.
@@ -45,6 +46,7 @@ class Times:
         gone: How long a lease may be without what it held there.
         unplaced: How long it may be until its holder has placed anything.
         tell: Between two words to the supervisor.
+        patience: Before hosts are started.
     """
 
     settle: float = 1.5
@@ -52,6 +54,7 @@ class Times:
     gone: float = 4.0
     unplaced: float = 60.0
     tell: float = 0.2
+    patience: Patience = PATIENCE
 
 
 class SliceBroker:
@@ -84,7 +87,7 @@ class SliceBroker:
         self._bell = Bell()
         self._threads = ThreadPoolExecutor(_CLERKS, thread_name_prefix="kinetic-books")
         asks = ThreadPoolExecutor(_MAX_ASKS, thread_name_prefix="kinetic-scaler")  # each may take as long as hosts do
-        self._asking = Asking(scaler, asks, self._ledger, self._bell, self._serve)
+        self._asking = Asking(scaler, asks, self._ledger, self._bell, self._serve, self._times.patience)
         self._early: dict[str, Ticket] = {}
         self._beginning: asyncio.Task[None] | None = None
         self._telling: asyncio.Task[None] | None = None

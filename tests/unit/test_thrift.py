@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetic_ray.runner.queue import Lease, Slice, Ticket, in_order
-from kinetic_ray.runner.thrift import GRACE, LONGEST_SPREAD, SPREAD, start_after
+from kinetic_ray.runner.thrift import PATIENCE, start_after
 
+GRACE, SPREAD = PATIENCE.grace, PATIENCE.spread
 V6E, V5E = ("tpu-v6e-16", 4), ("tpu-v5e-16", 4)
 
 
@@ -68,7 +69,7 @@ def test_a_pool_that_somebody_has_fixed_is_there_to_be_used(
         assert start_after(one, queue, [held(lease) for lease in leases], on_demand=False) == expected
 
 
-@pytest.mark.parametrize(("takes", "expected"), [(0.0, SPREAD), (7.0, 7.0), (1000.0, LONGEST_SPREAD)])
+@pytest.mark.parametrize(("takes", "expected"), [(0.0, SPREAD), (7.0, 7.0), (1000.0, PATIENCE.longest)])
 def test_one_more_is_started_after_as_long_as_a_start_takes(takes: float, expected: float) -> None:
     assert start_after(B, [B], [held(A)], on_demand=True, start_takes=takes) == expected
     assert start_after(JOB, [JOB], [held(A)], on_demand=True, start_takes=takes) == GRACE
