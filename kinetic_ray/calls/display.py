@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, TextIO
 
+from kinetic_ray.core.noise import is_noise
+
 _LOG = logging.getLogger("kinetic_ray")
 
 #: Seconds that the desk may take to answer where there is nothing to tell.
@@ -41,8 +43,11 @@ def prefixed(line: Sequence[Any]) -> str:
 
 
 def show(lines: Iterable[Sequence[Any]]) -> None:
-    """Prints lines of calls where the process prints now (a notebook's cell, say), kinetic's own as its errors."""
-    lines = list(lines)
+    """Prints lines of calls where the process prints now (a notebook's cell, say), kinetic's own as its errors.
+
+    As of jobs, gloo's words at each connection are left out.
+    """
+    lines = [line for line in lines if not is_noise(line[3])]
     _print(sys.stdout, [prefixed(line) for line in lines if line[0]])
     _print(sys.stderr, [line[3] for line in lines if not line[0]])
 

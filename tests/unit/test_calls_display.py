@@ -116,6 +116,12 @@ def test_what_kinetic_says_itself_is_no_output_of_a_program(capsys: pytest.Captu
     assert capsys.readouterr() == ("(train rank=0) step 1\n", "kinetic: train waits for 1 x tpu-v6e-16\n")
 
 
+def test_gloo_s_words_at_each_connection_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    gloo = "[Gloo] Rank 2 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3"
+    show([["f", 2, "", gloo], ["f", 2, "", f"I say {gloo}"]])
+    assert capsys.readouterr().out == f"(f rank=2) I say {gloo}\n"
+
+
 def test_a_closed_output_hurts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     import io
     import sys

@@ -119,7 +119,7 @@ def test_a_cluster_is_not_idle_while_a_call_runs(
 ) -> None:
     cluster = LocalCluster(kinetic_home)
     with cluster.active():
-        monkeypatch.setenv("KINETIC_LOCAL_IDLE_S", "3")
+        monkeypatch.setenv("KINETIC_LOCAL_IDLE_S", "6")
         cluster.start()
         try:
             with actors(cluster, "one_call_of_nine_seconds") as calling:

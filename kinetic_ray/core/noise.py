@@ -11,6 +11,16 @@ _GLOO = re.compile(
 _LONGEST = 200  # bytes that are held back at most
 
 
+def is_noise(line: str) -> bool:
+    """Whether a whole line is gloo's word at a connection.
+
+    Example:
+        >>> is_noise("[Gloo] Rank 2 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3")
+        True
+    """
+    return _GLOO.fullmatch(line.encode()) is not None
+
+
 class Quieted:
     r"""A log without gloo's words at each connection; everything else passes at once and untouched.
 
