@@ -50,6 +50,17 @@ def test_messages_arrive_whole_and_in_order(messages: list[list[bytes]]) -> None
         assert [[bytes(part) for part in receiver.receive().parts] for _ in messages] == messages  # type: ignore[union-attr]
 
 
+@given(st.lists(st.binary(max_size=200), max_size=3))
+def test_short_messages_are_the_very_same_bytes(parts: list[bytes]) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        sender = Frames(one)
+        sender.send(7, parts)
+        usual = other.recv(4096)
+        sender.send_short(7, *parts)
+        assert other.recv(4096) == usual
+
+
 @pytest.mark.parametrize("size", [0, 1, 70_000, LARGE - 1, LARGE, LARGE + 1, 5_000_000])
 def test_any_size_arrives(ends: tuple[Frames, Frames, socket.socket], size: int) -> None:
     parts = [b"head", os.urandom(size), b"", os.urandom(size // 3)]
