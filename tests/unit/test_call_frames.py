@@ -55,9 +55,9 @@ def test_short_messages_are_the_very_same_bytes(parts: list[bytes]) -> None:
     one, other = socket.socketpair()
     with one, other:
         sender = Frames(one)
-        sender.send(7, parts)
+        sender.send(7, parts, number=5)
         usual = other.recv(4096)
-        sender.send_short(7, *parts)
+        sender.send_short(7, 5, *parts)
         assert other.recv(4096) == usual
 
 
