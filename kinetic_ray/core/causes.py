@@ -19,7 +19,11 @@ _JAX_TEXT = re.compile(
 #: Others (torch's gloo, and JAX itself in the middle of a call) raise plain classes, in which only the transport's very
 #: words count.
 _PLAIN_ERRORS = frozenset({"RuntimeError", "DistBackendError", "ValueError"})
-_PLAIN_TEXT = re.compile(r"\bconnection (closed|reset) by peer \[|\btimed out waiting \d+ms", re.IGNORECASE)
+_PLAIN_TEXT = re.compile(
+    r"\bconnection (closed|reset) by peer \[|\btimed out waiting \d+ms"
+    r"|\b(read|write|connect)\w* error \[[^\]]*\]:\d+: |\bpair\.cc:\d+\].*(connect|socket|broken pipe)",
+    re.IGNORECASE,
+)
 #: The client of JAX's coordination service ends the process with these words when another task has died.
 _LAST_WORDS = re.compile(r"JAX distributed service detected fatal errors|leader process.* died", re.IGNORECASE)
 

@@ -27,6 +27,14 @@ GLOO_CLOSED = "FAILED_PRECONDITION: Gloo all-reduce failed: [external/gloo/pair.
             "UNKNOWN: Gloo all-reduce failed: [pair.cc:547] Connection closed by peer [::1]:9605",
             True,
         ),
+        (
+            "ValueError",
+            "UNKNOWN: Gloo all-reduce failed: [external/gloo/gloo/transport/tcp/pair.cc:538] Read error "
+            "[127.0.0.1]:44203: Connection reset by peer",
+            True,
+        ),
+        ("ValueError", "UNKNOWN: Gloo AllGather failed: [pair.cc:612] writev [::1]:9605: Broken pipe", True),
+        ("RuntimeError", "Write error [127.0.0.1]:44203: Broken pipe", True),
         ("JaxRuntimeError", "INVALID_ARGUMENT: shapes differ", False),
         ("JaxRuntimeError", "RESOURCE_EXHAUSTED: out of memory", False),
         ("RuntimeError", "the loss is nan", False),
