@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from kinetic_ray import config
-from kinetic_ray.core.state import JobState, JobStatus, Stage
 from kinetic_ray.core.noise import Quieted
+from kinetic_ray.core.state import JobState, JobStatus, Stage
 from kinetic_ray.ui.region import Region
 from kinetic_ray.ui.stages import STAGES, Pace, ending, stage_of, waits_for
 from kinetic_ray.ui.text import LogWriter, encodable, format_duration, sanitize

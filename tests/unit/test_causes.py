@@ -29,8 +29,7 @@ GLOO_CLOSED = "FAILED_PRECONDITION: Gloo all-reduce failed: [external/gloo/pair.
         ),
         (
             "ValueError",
-            "UNKNOWN: Gloo all-reduce failed: [external/gloo/gloo/transport/tcp/pair.cc:538] Read error "
-            "[127.0.0.1]:44203: Connection reset by peer",
+            "UNKNOWN: Gloo all-reduce failed: [tcp/pair.cc:538] Read error [127.0.0.1]:44203: Connection reset by peer",
             True,
         ),
         ("ValueError", "UNKNOWN: Gloo AllGather failed: [pair.cc:612] writev [::1]:9605: Broken pipe", True),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinetic_ray.core.noise import Quieted
 from kinetic_ray.core.state import JobState, JobStatus, Progress, RankState, Stage
 from kinetic_ray.ui import LiveReporter, LogWriter, PlainReporter, Subject, format_duration, open_reporter, sanitize
-from kinetic_ray.core.noise import Quieted
 from kinetic_ray.ui.stages import Pace, ending, waits_for
 from tests.screen import Screen, run_in_terminal
 
