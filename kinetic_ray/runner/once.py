@@ -15,6 +15,7 @@ class Once:
         >>> async def twice() -> list[int]:
         ...     async def begin() -> None:
         ...         done.append(1)
+        ...
         ...     once = Once(begin)
         ...     await asyncio.gather(once.ensure(), once.ensure())
         ...     return done
