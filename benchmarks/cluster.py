@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import kinetic_ray as kinetic
 from kinetic_ray.backends.local import backend
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +32,7 @@ def own_cluster() -> Iterator[None]:
             os.environ.update(backend.environment(Path(home)) or {})
             yield
         finally:
+            kinetic.shutdown()
             backend.stop(Path(home), force=True)
 
 
