@@ -1,5 +1,6 @@
 """Ray-style calls: a warm call, large arguments, and the call after a killed rank, each against plain Ray."""
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -12,6 +13,7 @@ import kinetic_ray as kinetic
 from benchmarks.harness import Aim, Contender, Samples, interleave, table, timed
 from benchmarks.peers import peers
 from benchmarks.slices import RAW, in_the_cluster
+from kinetic_ray.errors import JobFailed
 
 ACCELERATOR, HOSTS, ONE_HOST = "tpu-v6e-16", 4, "tpu-v6e-4"
 BIG = 100 << 20  # bytes
@@ -182,13 +184,14 @@ def _raw_giver() -> Any:
     return ray.remote(Giver).options(num_cpus=0).remote()
 
 
-@kinetic.remote(accelerator=ACCELERATOR, gather="all")
-def ranks_of_a_gang() -> int:
-    """A collective on all devices; gives the rank's process."""
+@kinetic.remote(accelerator=ACCELERATOR)
+def sum_up(*, dies: int | None) -> None:
+    """A collective on all devices; one rank may be killed before it."""
     from benchmarks.all_reduce import first_all_reduce
 
+    if kinetic.context().rank == dies:
+        os.kill(os.getpid(), signal.SIGKILL)
     first_all_reduce()
-    return os.getpid()
 
 
 def revived(rounds: int) -> str:
@@ -199,8 +202,8 @@ def revived(rounds: int) -> str:
 
 
 def _after_a_kill() -> float:
-    pids: Any = kinetic.get(ranks_of_a_gang.remote())  # a list, as gather says
-    os.kill(pids[2], signal.SIGKILL)
+    with contextlib.suppress(JobFailed):
+        kinetic.get(sum_up.remote(dies=2))
     start = time.perf_counter()
-    kinetic.get(ranks_of_a_gang.remote())
+    kinetic.get(sum_up.remote(dies=None))
     return time.perf_counter() - start
