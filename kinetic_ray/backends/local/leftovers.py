@@ -89,12 +89,15 @@ def sweep(runtime: Runtime) -> None:
 def clear(runtime: Runtime) -> None:
     """Ends what a dead supervisor has left running and removes its files; the lock is held and stays."""
     if runtime.info.exists():
-        _end_members(runtime)
+        end_members(runtime)
     empty(runtime)
 
 
-def _end_members(runtime: Runtime) -> None:
-    """Kills until none is left, because what is being killed may still fork, and takes a moment to be gone."""
+def end_members(runtime: Runtime) -> None:
+    """Ends all that belongs to a cluster, its supervisor excepted.
+
+    Kills until none is left, because what is being killed may still fork, and takes a moment to be gone.
+    """
     deadline = time.monotonic() + _SWEEP_S
     killed: set[int] = set()
     while (living := members(runtime)) or killed & guard.parents().keys():

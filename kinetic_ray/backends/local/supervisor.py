@@ -141,6 +141,8 @@ class Supervisor:
             ending.append(self._launcher.stop(self._head.launched))
         await asyncio.gather(*ending)
         await self._launcher.end_orphans()
+        # Whatever a node that was just starting has forked behind our back.
+        await asyncio.to_thread(leftovers.end_members, self._runtime)
         await asyncio.to_thread(leftovers.empty, self._runtime)
         self._stopped.set()
         with contextlib.suppress(TimeoutError):
