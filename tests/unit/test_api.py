@@ -184,6 +184,7 @@ def test_gather_gives_every_rank(store: Store) -> None:
     assert function.options(gather="leader").run(2) == 4
 
 
+@pytest.mark.slow
 def test_many_threads_submit_at_once(store: Store) -> None:
     function = kinetic.remote(double)
     with ThreadPoolExecutor(16) as pool:

@@ -12,7 +12,7 @@ from tests.integration.calls.calling import SMALL
 from tests.integration.calls.conftest import Actors, Play, Scene
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(

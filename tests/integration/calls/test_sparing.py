@@ -8,7 +8,7 @@ import pytest
 from kinetic_ray.testing.clusters import LocalCluster
 from tests.integration.calls.test_api_calls import Folder
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(400)]
 
 EDITED = """
 import kinetic_ray as kinetic

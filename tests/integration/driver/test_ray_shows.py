@@ -18,7 +18,7 @@ from tests.integration.driver import programs
 from tests.integration.driver.clusters import DEADLINE, V6E, Cluster, Job, alive, pids_of
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(240)]
 
 RAY = str(Path(sysconfig.get_path("scripts"), "ray"))
 

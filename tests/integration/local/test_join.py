@@ -18,7 +18,7 @@ from kinetic_ray.backends.local import backend
 from kinetic_ray.backends.local.paths import runtime_of
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
 _ANSWER = "answer: "
 _PRELUDE = """

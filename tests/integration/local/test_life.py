@@ -23,7 +23,7 @@ from tests import leaks
 from tests.integration.local import clusters, probes
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def _is_free(port: int) -> bool:

@@ -15,7 +15,7 @@ from kinetic_ray.backends.local.paths import runtime_of
 from tests.integration.local import clusters
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 @kinetic.run(accelerator="tpu-v6e-8")

@@ -13,7 +13,7 @@ import kinetic_ray as kinetic
 from kinetic_ray.errors import UsageError
 from kinetic_ray.testing import LocalCluster, local_cluster, wait_for, wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
 
 V6E = "tpu-v6e-16"
 SLICE = f"{V6E}-0"

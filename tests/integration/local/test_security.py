@@ -21,7 +21,7 @@ from kinetic_ray.backends.local.paths import Runtime, runtime_of
 from tests.integration.local import clusters, outward, probes, programs
 from tests.integration.local.probes import Caller, Port
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(240)]
 
 _REFUSED = (401, 403)
 _NOBODY = 65534

@@ -19,7 +19,7 @@ from kinetic_ray.errors import UsageError
 from tests.integration.local import clusters
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 @contextmanager
