@@ -31,7 +31,8 @@ def _events(runtime: Runtime) -> Iterator[list[dict[str, Any]]]:
 
         def listen() -> None:
             while (message := peer.recv()) is not None:
-                heard.append(message)
+                if message.get("event") != "following":  # which says that it listens, no more
+                    heard.append(message)
 
         listening = threading.Thread(target=listen, daemon=True)
         listening.start()
