@@ -16,11 +16,12 @@ from kinetic_ray.calls import attaching
 from kinetic_ray.calls.lookout import Lookout
 from kinetic_ray.config import Target
 from kinetic_ray.errors import ConfigError, UsageError
+from kinetic_ray.runner.standing import NAMESPACE
 
 _LOG = logging.getLogger("kinetic_ray")
 
 #: As the desk calls itself.
-DESK, NAMESPACE = "kinetic-desk", "kinetic"
+DESK = "kinetic-desk"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

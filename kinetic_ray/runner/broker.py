@@ -22,9 +22,10 @@ from kinetic_ray.runner.leases import Holdings
 from kinetic_ray.runner.ledger import Ledger
 from kinetic_ray.runner.queue import CPU, Pool, Slice, Ticket
 from kinetic_ray.runner.scaling import RETRY, Scaler, SocketScaler, follow
+from kinetic_ray.runner.standing import standing_actor
 from kinetic_ray.runner.thrift import PATIENCE, Patience
 
-NAME, NAMESPACE = "kinetic-broker", "kinetic"
+NAME = "kinetic-broker"
 #: A grant that comes within this many seconds spares its driver a word about waiting.
 _GRACE = 0.3
 _MAX_ASKS = 64
@@ -250,20 +251,8 @@ def _has_failed(task: asyncio.Task[None]) -> bool:
 
 
 def find_broker(supervisor: str) -> Any:
-    """The cluster's broker, made if there is none yet; it stays where the head is and comes back if it dies."""
-    import ray
-
-    actor = ray.remote(EmbeddedBroker).options(
-        name=NAME,
-        namespace=NAMESPACE,
-        lifetime="detached",
-        get_if_exists=True,
-        max_restarts=-1,
-        max_task_retries=-1,
-        num_cpus=0,
-        resources={"node:__internal_head__": 0.001},
-    )
-    return actor.remote(supervisor)
+    """The cluster's broker, made if there is none yet."""
+    return standing_actor(EmbeddedBroker, NAME, max_task_retries=-1).remote(supervisor)
 
 
 class EmbeddedBroker(SliceBroker):

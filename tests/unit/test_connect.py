@@ -60,9 +60,10 @@ def test_a_backend_that_can_t_be_joined_names_what_works() -> None:
 
 
 def test_the_desk_is_looked_for_under_its_own_name() -> None:
+    from kinetic_ray.runner import standing
     from kinetic_ray.runner.calls import desk
 
-    assert (DESK, NAMESPACE) == (desk.NAME, desk.NAMESPACE)
+    assert (DESK, NAMESPACE) == (desk.NAME, standing.NAMESPACE)
 
 
 def test_a_thread_that_outlives_the_main_one_hears_that_it_is_too_late_to_join() -> None:

@@ -27,8 +27,9 @@ from kinetic_ray.runner.inbox import HostLost
 from kinetic_ray.runner.once import Once
 from kinetic_ray.runner.scaling import SocketScaler, follow, is_simulated
 from kinetic_ray.runner.slices import remove_groups
+from kinetic_ray.runner.standing import standing_actor
 
-NAME, NAMESPACE = "kinetic-desk", "kinetic"
+NAME = "kinetic-desk"
 #: Calls of all processes that may wait or run at once, their long polls among them.
 _CONCURRENCY = 100_000
 _LEND_PATIENCE = 60.0
@@ -275,16 +276,6 @@ def _dead_jobs() -> set[str]:
 
 
 def find_desk(supervisor: str) -> Any:
-    """The cluster's desk, made if there is none yet; it stays where the head is and comes back if it dies."""
-    actor = ray.remote(Desk).options(
-        name=NAME,
-        namespace=NAMESPACE,
-        lifetime="detached",
-        get_if_exists=True,
-        max_restarts=-1,
-        max_task_retries=0,  # a call is never run twice
-        num_cpus=0,
-        max_concurrency=_CONCURRENCY,
-        resources={"node:__internal_head__": 0.001},
-    )
-    return actor.remote(supervisor)
+    """The cluster's desk, made if there is none yet."""
+    # A call is never run twice.
+    return standing_actor(Desk, NAME, max_task_retries=0, max_concurrency=_CONCURRENCY).remote(supervisor)
