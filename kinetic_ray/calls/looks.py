@@ -1,8 +1,9 @@
 """What files and folders look like by their stat, and whether they still look so: asked at every call.
 
-On Linux a path is followed once: a descriptor of what it leads to is asked from then on, in half the time. What a path
-leads to only changes with the folder that the last part of it lies in. So this holds for what lies in a folder that is
-looked at as well; the others, the topmost ones, are looked at by their paths each time.
+On Linux most of them aren't even asked: :mod:`~kinetic_ray.calls.notices` says that nothing has happened in their
+folders. Of the others a path is followed once: a descriptor of what it leads to is asked from then on, in half the
+time. What a path leads to only changes with the folder that the last part of it lies in. So both hold for what lies in
+a folder that is looked at as well; the others, the topmost ones, are looked at by their paths each time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import os
 import stat
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from kinetic_ray.calls.notices import Notices, is_told_of, open_notices
 
 #: When the inode changed, when the content did; size, inode, mode.
 Look = tuple[int, ...]
@@ -30,42 +33,68 @@ _MOST = 128
 class Looks:
     """How some paths look at one time.
 
+    Args:
+        paths: These.
+        notices: Gives notes of what happens in some folders, so that what lies there needn't be looked at.
+
     Attributes:
         seen: Of those that are there, in no order.
     """
 
-    def __init__(self, paths: Iterable[str]) -> None:
+    def __init__(self, paths: Iterable[str], notices: Callable[[Iterable[str]], Notices | None] = open_notices) -> None:
         found = {path: look(path) for path in paths}
-        there = {path: seen for path, seen in found.items() if seen is not None}
+        self._there = {path: seen for path, seen in found.items() if seen is not None}
         self._missing = tuple(path for path, seen in found.items() if seen is None)
-        inner = [path for path in there if _is_folder(there.get(path.rpartition(os.sep)[0]))]
-        self._inner = inner[:_MOST] if _PATH_ONLY else []
-        by_path = there.keys() - {*self._inner}
-        self._by_path = tuple(by_path)
-        self.seen = [*(there[path] for path in self._by_path), *(there[path] for path in self._inner)]
+        self.seen = [*self._there.values()]
+        self._open_notices = notices
+        self._notices: Notices | None = None
+        self._by_path: tuple[str, ...] = tuple(self._there)
         self._descriptors: list[int] = []
-        self._opened = not self._inner
+        self._expected = self.seen
+        self._is_open = self._differs = False
 
     def hold(self) -> bool:
-        """Whether nothing has changed."""
-        if not self._opened:
+        """Whether nothing has changed since."""
+        if not self._is_open:
             self._open()
-        # A good part of what a call costs this process: so in as few steps as there are.
+        elif not self._differs and (self._notices is None or self._notices.are_none()):
+            return self._others_hold()
+        self._differs = self._differs or not self._all_hold()  # what was noted is noted once
+        return not self._differs
+
+    def _others_hold(self) -> bool:
+        """Whether nothing has changed that no notes are taken of. At each call, so in as few steps as there are."""
         lstat, fstat, facts = os.lstat, os.fstat, _FACTS
         try:
             now = [facts(lstat(path)) for path in self._by_path]
             now += [facts(fstat(descriptor)) for descriptor in self._descriptors]
         except OSError:
             return False
+        return now == self._expected and not any(map(os.access, self._missing, itertools.repeat(os.F_OK)))
+
+    def _all_hold(self) -> bool:
+        try:
+            now = [_FACTS(os.lstat(path)) for path in self._there]
+        except OSError:
+            return False
         return now == self.seen and not any(map(os.access, self._missing, itertools.repeat(os.F_OK)))
 
     def _open(self) -> None:
-        """Opens what is looked at from now on. What has changed by now looks otherwise, or can't be opened."""
-        self._opened = True
-        inodes = [seen[_INODE] for seen in self.seen[len(self._by_path) :]]
+        """From now on fewer are looked at by their paths. All are once more afterwards."""
+        self._is_open = True
+        there = self._there
+        inner = [path for path in there if _is_folder(there.get(_folder_of(path)))]
+        noted = {path for path in inner if is_told_of(path, is_folder=_is_folder(there[path]))}
+        folders = (*map(_folder_of, noted), *(path for path in there if _is_folder(there[path])))
+        self._notices = self._open_notices(folders) if noted else None
+        left = [path for path in inner if self._notices is None or path not in noted]
+        by_descriptor = left[:_MOST] if _PATH_ONLY else []
+        self._by_path = tuple(there.keys() - (noted if self._notices is not None else ()) - {*by_descriptor})
+        inodes = [there[path][_INODE] for path in by_descriptor]
         weakref.finalize(self, _close, self._descriptors, inodes).atexit = False
         with contextlib.suppress(OSError):  # then there are too few of them, which counts as changed
-            self._descriptors.extend(_opened(self._inner))
+            self._descriptors.extend(_opened(by_descriptor))
+        self._expected = [there[path] for path in (*self._by_path, *by_descriptor)]
 
 
 def look(path: str) -> Look | None:
@@ -74,6 +103,10 @@ def look(path: str) -> Look | None:
         return _FACTS(os.lstat(path))
     except OSError:
         return None
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition(os.sep)[0]
 
 
 def _is_folder(seen: Look | None) -> bool:

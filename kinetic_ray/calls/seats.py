@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from kinetic_ray.calls.posting import Post, poster
 from kinetic_ray.calls.requests import Request
+from kinetic_ray.runner.calls.again import MOST_BYTES, new_name
 from kinetic_ray.runner.calls.heads import before_data, call_head
 
 #: Ray's words for an actor that can't be called, as a handle's local state: restarting, dead. A handle that has just
@@ -22,6 +23,8 @@ _LARGE = 100 << 10
 _ARRIVES = 0.05
 #: Heads and digests that a seat remembers: every edit of the code makes another one.
 _REMEMBERED = 64
+#: Different arguments of one kind of call that are sent once.
+_AGAIN = 8
 
 
 class RayCalls(Protocol):
@@ -32,15 +35,46 @@ class RayCalls(Protocol):
     def wait(self, refs: Any, *, num_returns: int = 1, timeout: float | None = None) -> tuple[list[Any], list[Any]]: ...
 
 
+class _Bound:
+    """One kind of call on one seat, with what is worked out once for all of them."""
+
+    def __init__(self, agent: Any, head: bytes, name: str) -> None:
+        self.head = head
+        self._agent = agent
+        self._name = name
+        self._before = before_data(head)
+        self._post = poster(agent, "direct", name)
+        self._again: dict[bytes, Post] = {}  # by arguments
+        self._last = b""
+
+    def send(self, data: bytes) -> Any:
+        """With these pickled arguments. From the third time on that they are the same, they aren't sent any more."""
+        again = self._again.get(data)
+        if again is not None:
+            return again()
+        if data != self._last:
+            self._last = data
+            return self._post(self._before + data)
+        return self._teach(data)
+
+    def _teach(self, data: bytes) -> Any:
+        name = new_name(self._name)
+        if len(data) <= MOST_BYTES:
+            if len(self._again) >= _AGAIN:
+                del self._again[next(iter(self._again))]
+            self._again[data] = poster(self._agent, "again", name)
+        return poster(self._agent, "direct", name)(self._before + data)
+
+
 class Seat:
-    """A gang of one host that is lent to this process."""
+    """A gang of one host that is lent to this process. Calls are sent one after the other."""
 
     def __init__(self, gang: str, agent: Any, client: str) -> None:
         self.gang = gang
         self._agent = agent
         self._client = client
         self._taught: set[str] = set()
-        self._bound: dict[bytes, tuple[Post, bytes, bytes]] = {}  # by the order: a request holds the code
+        self._bound: dict[bytes, _Bound] = {}  # by the order: a request holds the code
 
     def is_there(self) -> bool:
         """Whether its agent lives, as far as Ray knows at this moment."""
@@ -51,13 +85,12 @@ class Seat:
         bound = self._bound.get(request.data)
         if bound is None:
             bound = self._prepared(request)
-        post, before, head = bound
         data = packed.light()
         if type(data) is bytes:  # in one piece: each argument of a call costs Ray some time
-            return post(before + data)
-        return self._agent.direct.options(name=request.order.name).remote(head, data)
+            return bound.send(data)
+        return self._agent.direct.options(name=request.order.name).remote(bound.head, data)
 
-    def _prepared(self, request: Request) -> tuple[Post, bytes, bytes]:
+    def _prepared(self, request: Request) -> _Bound:
         if len(self._bound) >= _REMEMBERED:
             self._bound.clear()
             self._taught.clear()
@@ -66,7 +99,7 @@ class Seat:
             self._agent.learn.options(name=f"learn {order.name}").remote(order.function, request.code[0])
             self._taught.add(order.function)
         head = call_head(gang=self.gang, client=self._client, order=order, keeps=True)
-        bound = self._bound[request.data] = (poster(self._agent, "direct", order.name), before_data(head), head)
+        bound = self._bound[request.data] = _Bound(self._agent, head, order.name)
         return bound
 
 

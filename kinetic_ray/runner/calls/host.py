@@ -127,18 +127,21 @@ class CallHost:
         """
         if packed is None:
             head, packed = split(head)
-        told = read_head(head)
+        return self.serve(read_head(head), packed)
+
+    def serve(self, head: Head, packed: Packed | bytes) -> Any:
+        """As :meth:`call`, of a head that has been read."""
         arguments = packed
         if not isinstance(packed, bytes) and packed.live:
-            if not self._tenancy.is_open_for(told):
-                return self._hand_on(told, packed)
+            if not self._tenancy.is_open_for(head):
+                return self._hand_on(head, packed)
             arguments = fetching.resolve(packed)
         with self._turn:
-            child = self._tenancy.child_for(told)
+            child = self._tenancy.child_for(head)
             if child is not None:
-                value = child.call(told, arguments, self._function_for(told, child))
+                value = child.call(head, arguments, self._function_for(head, child))
         if child is None:
-            return self._hand_on(told, Packed(packed) if isinstance(packed, bytes) else packed)
+            return self._hand_on(head, Packed(packed) if isinstance(packed, bytes) else packed)
         return fetching.adopt(value) if isinstance(value, Packed) else value
 
     @_control
