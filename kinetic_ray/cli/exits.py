@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from kinetic_ray.core.terminal import sanitize
 from kinetic_ray.errors import JobError, KineticError, UsageError
-from kinetic_ray.ui.text import sanitize
 
 
 class ExitCode(IntEnum):

@@ -13,7 +13,7 @@ from kinetic_ray.cli.select import Held
 from kinetic_ray.core.state import JobState
 from kinetic_ray.jobs.logs import LogPump, find_log, tail_start
 from kinetic_ray.jobs.watching import Watch, until_ended
-from kinetic_ray.ui import LogWriter
+from kinetic_ray.lines import LogWriter
 from kinetic_ray.ui.stages import stage_of, waits_for
 
 _CHUNK = 1 << 20

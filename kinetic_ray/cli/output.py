@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kinetic_ray.ui.text import RESET, sanitize
+from kinetic_ray.core.terminal import RESET, sanitize
 
 F = TypeVar("F", bound=Callable[..., Any])
 

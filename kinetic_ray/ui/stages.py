@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable
 
 from kinetic_ray.core.state import BEFORE_CALL, JobState, JobStatus, Progress, RankState, Stage
-from kinetic_ray.ui.text import format_duration, sanitize
+from kinetic_ray.core.terminal import sanitize
+from kinetic_ray.ui.text import format_duration
 
 #: The stages in the order in which users watch them; "submitted" is the start of queueing.
 STAGES = (Stage.QUEUE, Stage.SLICE, Stage.ENV, Stage.RUN)

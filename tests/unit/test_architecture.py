@@ -18,7 +18,7 @@ PACKAGE = "kinetic_ray"
 # functions and for type checkers count as well.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("core", "errors", "version"),
-    ("config", "frames", "options", "store", "journal", "wire", "payload", "bundle", "data"),
+    ("config", "frames", "lines", "options", "store", "journal", "wire", "payload", "bundle", "data"),
     ("runner",),
     ("backends",),
     ("jobs", "calls"),

@@ -1,0 +1,76 @@
+"""The writer of log lines: a rank's bytes on their way to a file, a pipe or a terminal."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from typing import TextIO
+
+from kinetic_ray.core.terminal import encodable, is_terminal, sanitize
+
+_LONGEST_PARTIAL = 64 * 1024  # bytes of a line without its end that are held back
+
+
+class LogWriter:
+    """Writes the bytes of one rank's log to a stream: untouched to a file or pipe, sanitised to a terminal.
+
+    Args:
+        out: Where the lines go.
+        prefix: Put before every line, e.g. "[2] " where the lines of several ranks mix.
+        color: Whether a terminal is given the colours that the lines hold.
+    """
+
+    def __init__(self, out: TextIO, *, prefix: str = "", color: bool = True) -> None:
+        self._out = out
+        self._prefix = prefix
+        self._color = color
+        self._tty = is_terminal(out)
+        self._rest = b""
+        self._inside = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @property
+    def partial(self) -> str:
+        """The line that has not ended yet, where it is held back."""
+        return sanitize(self._rest.decode("utf-8", "replace"), color=False)
+
+    def ends_inside_a_line(self) -> bool:
+        """Whether the last byte written was no newline; True once, since whoever asks then ends the line."""
+        inside, self._inside = self._inside, False
+        return inside
+
+    def write(self, data: bytes) -> None:
+        if not self._tty and not self._prefix:
+            self._raw(data)
+        else:
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                self._line(line)
+            if len(self._rest) > _LONGEST_PARTIAL:  # a progress bar that never ends its line, or no text at all
+                self._rest = self._rest[:-1].rpartition(b"\r")[2] + self._rest[-1:]
+            if len(self._rest) > _LONGEST_PARTIAL:
+                self._line(self._rest)
+                self._rest = b""
+        self._out.flush()
+
+    def close(self) -> None:
+        """Writes a last line that had no newline."""
+        if self._rest:
+            self._line(self._rest)
+            self._rest = b""
+            self._out.flush()
+
+    def _line(self, line: bytes) -> None:
+        if self._tty:
+            text = sanitize(line.decode("utf-8", "replace"), color=self._color)
+            self._out.write(f"{self._prefix}{encodable(text, self._out)}\n")
+        else:
+            self._raw(self._prefix.encode() + line + b"\n")
+
+    def _raw(self, data: bytes) -> None:
+        self._inside = not data.endswith(b"\n") if data else self._inside
+        if isinstance(self._out, io.TextIOWrapper):
+            self._out.flush()
+            self._out.buffer.write(data)
+        else:  # a notebook's stream, or a StringIO
+            self._out.write(self._decoder.decode(data))
