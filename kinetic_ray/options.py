@@ -11,10 +11,18 @@ from typing import Any, TypedDict
 
 from kinetic_ray.core.accelerators import Accelerator, parse_accelerator
 from kinetic_ray.core.env_vars import capture, check_env_name, check_env_value
-from kinetic_ray.core.quantities import parse_duration, parse_size
+from kinetic_ray.core.option_values import (
+    check_choice,
+    check_count,
+    check_duration,
+    check_flag,
+    check_priority,
+    check_tags,
+    check_text,
+    check_texts,
+)
+from kinetic_ray.core.quantities import parse_size
 from kinetic_ray.errors import UsageError
-
-_MOST_PRIORITY = 1_000_000
 
 
 class OptionKwargs(TypedDict, total=False):
@@ -150,37 +158,10 @@ def _copy(value: Any) -> Any:
 # Checkers: (name, value) -> the fields of Options that it sets.
 
 
-def _count(name: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{name}={value!r}: expected a whole number from 1")
-    return {name: value}
-
-
-def _priority(name: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _MOST_PRIORITY:
-        raise UsageError(f"{name}={value!r}: expected a whole number, higher goes first; 0 is the default")
-    return {name: value}
-
-
-def _duration(name: str, value: Any) -> dict[str, Any]:
-    return {name: parse_duration(value, name)}
-
-
-def _choice(*choices: str) -> Callable[[str, Any], dict[str, Any]]:
-    def check(name: str, value: Any) -> dict[str, Any]:
-        if value not in choices:
-            near = get_close_matches(str(value), choices, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise UsageError(f"{name}={value!r}: expected one of {', '.join(map(repr, choices))}{hint}")
-        return {name: value}
-
-    return check
-
-
 def _runtime(name: str, value: Any) -> dict[str, Any]:
     if value in ("torch", "tensorflow", "mpi"):
         raise _not_yet(name, value)
-    return _choice("auto", "jax", "plain")(name, value)
+    return check_choice("auto", "jax", "plain")(name, value)
 
 
 def _resources(name: str, value: Any) -> dict[str, Any]:
@@ -219,37 +200,12 @@ def _env_vars(name: str, value: Any) -> dict[str, Any]:
 def _capture(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping):
         raise UsageError(f"{name}: expected a list of names; a mapping with values goes to env_vars=")
-    patterns = _texts(name, value)
+    patterns = check_texts(name, value)
     for pattern in patterns:
         check_env_name(name, pattern.removesuffix("*") or "*")
         if "*" in pattern[:-1] or pattern == "*":
             raise UsageError(f"{name}={pattern!r}: expected a name, or a prefix with '*' at its end such as 'WANDB_*'")
     return {name: patterns}
-
-
-def _text(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, str) or not value.isprintable() or len(value) > 200:
-        raise UsageError(f"{name}={value!r}: expected printable text of at most 200 characters")
-    return {name: value}
-
-
-def _tags(name: str, value: Any) -> dict[str, Any]:
-    if isinstance(value, Mapping):
-        texts = [f"{key}={text}" for key, text in value.items()]
-        raise UsageError(f"{name}={value!r}: tags are texts without values of their own; write {name}={texts!r}")
-    tags = _texts(name, value)
-    for tag in tags:
-        _text(name, tag)
-    return {name: tags}
-
-
-def _texts(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise UsageError(f"{name}={value!r}: expected a list of texts, e.g. [{value!r}]")
-    texts = tuple(value)
-    if wrong := [text for text in texts if not isinstance(text, str) or not text]:
-        raise UsageError(f"{name}: {wrong[0]!r} is not text")
-    return texts
 
 
 def _output_dir(name: str, value: Any) -> dict[str, Any]:
@@ -264,12 +220,6 @@ def _image(_name: str, value: Any) -> dict[str, Any]:
     return {} if value == "bundled" else {"image": value}  # "bundled": upstream's word for "no image of my own"
 
 
-def _flag(name: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, bool):
-        raise UsageError(f"{name}={value!r}: expected True or False")
-    return {name: value}
-
-
 def _read_by_accelerator(_name: str, _value: Any) -> dict[str, Any]:
     return {}
 
@@ -278,23 +228,23 @@ def _read_by_accelerator(_name: str, _value: Any) -> dict[str, Any]:
 OPTIONS: Mapping[str, Callable[[str, Any], dict[str, Any]]] = {
     "accelerator": _read_by_accelerator,
     "hosts": _read_by_accelerator,
-    "chips_per_host": _count,
-    "num_slices": _count,
-    "gather": _choice("leader", "all"),
+    "chips_per_host": check_count,
+    "num_slices": check_count,
+    "gather": check_choice("leader", "all"),
     "runtime": _runtime,
-    "timeout": _duration,
-    "capacity_timeout": _duration,
+    "timeout": check_duration,
+    "capacity_timeout": check_duration,
     "resources": _resources,
     "env_vars": _env_vars,
     "capture_env_vars": _capture,
     "output_dir": _output_dir,
-    "name": _text,
-    "tags": _tags,
-    "priority": _priority,
+    "name": check_text,
+    "tags": check_tags,
+    "priority": check_priority,
     "image": _image,
     "container_image": _image,
-    "local_ignore_image": _flag,
-    "backend": _text,
+    "local_ignore_image": check_flag,
+    "backend": check_text,
 }
 
 #: Options of later versions, with the values that mean nothing and so do no harm now.
