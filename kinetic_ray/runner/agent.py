@@ -5,18 +5,22 @@ A plain class; the driver makes a Ray actor of it. Its methods take and give JSO
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from dataclasses import replace
 from typing import Any
 
-from kinetic_ray.errors import UsageError
+from kinetic_ray.errors import KineticError, UsageError
 from kinetic_ray.runner.hosted import HostedRank
 from kinetic_ray.runner.hosting import ZygoteKeeper, describe_host, fresh_folder, node_id
+from kinetic_ray.runner.link import NotReady
 from kinetic_ray.runner.ports import PortKeeper
 from kinetic_ray.runner.task import HostPlan, RankTask
 from kinetic_ray.store import Store, open_store
+
+_LOG = logging.getLogger(__name__)
 
 
 class HostAgent:
@@ -45,17 +49,26 @@ class HostAgent:
         """Which host this is, by its environment and Ray's."""
         return describe_host()
 
-    def prepare(self, plan: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, plan: dict[str, Any], log: tuple[str, str] | None = None) -> dict[str, Any]:
         """Has a zygote for the plan: the one that is there if its plan is equal, else a new one.
+
+        Args:
+            plan: A HostPlan's dict.
+            log: Where a failure is told as well, beside what the zygote has said: a store's URL, and a log's key there.
 
         Raises:
             UsageError: An unknown runtime.
-            ConfigError: The runtime can't be imported here.
+            ConfigError: The runtime can't be imported here, or the host lacks what the plan names.
+            OSError: No process can be started here.
         """
         wanted = HostPlan.from_dict(plan)
         started = time.monotonic()
         with self._zygote_lock:
-            zygote = self._zygotes.zygote_for(wanted)
+            try:
+                zygote = self._zygotes.zygote_for(wanted)
+            except (KineticError, OSError) as exc:
+                self._log_failure(exc, log)
+                raise
         seconds = time.monotonic() - started
         return {"ready": True, "seconds": seconds, "pid": zygote.pid, "forks": zygote.forks}
 
@@ -135,6 +148,21 @@ class HostAgent:
         folder = fresh_folder(zygote, f"{asked.attempt}-{asked.rank}")
         env = {"KINETIC_NODE_ID": node_id(), **asked.env}
         return HostedRank(replace(asked, work_dir=str(folder), env=env), self._store(asked.store_url), zygote)
+
+    def _log_failure(self, exc: Exception, log: tuple[str, str] | None) -> None:
+        """Nothing else will ever write to the log of a rank that can't be started."""
+        if log is None:
+            return
+        url, key = log
+        words = exc.words if isinstance(exc, NotReady) else ""
+        gap = "" if not words or words.endswith("\n") else "\n"
+        told = str(exc).partition("; it said:\n")[0] if words else str(exc)
+        try:
+            if (path := self._store(url).append_path(key)) is not None:
+                with path.open("a", encoding="utf-8", errors="surrogateescape") as file:
+                    file.write(f"{words}{gap}kinetic: {told}\n")
+        except (KineticError, OSError) as broken:  # the failure itself is told by its exception
+            _LOG.warning("the log %s can't be written: %s", key, broken)
 
     def _store(self, url: str) -> Store:
         if url not in self._stores:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinetic_ray.runner.lines import Lines
-from kinetic_ray.runner.link import START_TIMEOUT, Begin
+from kinetic_ray.runner.link import START_TIMEOUT, Begin, words_path
 from kinetic_ray.runner.task import HostPlan
 
 #: A nursery may still be importing; one that takes longer is of no help.
@@ -69,21 +69,25 @@ def _ask_nursery(path: str, plan: HostPlan, fd: int, scratch: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(_NURSERY_TIMEOUT)
         asking.connect(path)
-        Lines(asking).send({"env": env, "scratch": str(scratch)}, (fd, 1, 2))
+        with words_path(scratch).open("ab") as words:
+            Lines(asking).send({"env": env, "scratch": str(scratch)}, (fd, words.fileno(), words.fileno()))
 
 
 def execute(plan: HostPlan, fd: int, scratch: Path) -> None:
     """Starts the zygote's interpreter, which leaves us at once: it must be nobody's child."""
     command = [sys.executable, "-P", "-m", "kinetic_ray.runner.zygote", str(fd), plan.runtime, str(scratch)]
-    subprocess.run(
-        command,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        pass_fds=(fd,),
-        start_new_session=True,
-        cwd="/",
-        env=zygote_env(os.environ, plan, _first_environment()),
-    )
+    with words_path(scratch).open("ab") as words:
+        subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+            pass_fds=(fd,),
+            start_new_session=True,
+            cwd="/",
+            env=zygote_env(os.environ, plan, _first_environment()),
+        )
 
 
 def zygote_env(inherited: Mapping[str, str], plan: HostPlan, at_start: Mapping[str, str]) -> dict[str, str]:
@@ -102,6 +106,7 @@ def zygote_env(inherited: Mapping[str, str], plan: HostPlan, at_start: Mapping[s
     env.update(plan.env_vars)
     env["PYTHONPATH"] = _with_our_folder(env.get("PYTHONPATH", ""))
     env.setdefault("KERAS_BACKEND", "jax")
+    env.setdefault("PYTHONUNBUFFERED", "1")  # else what a rank's own children say is shown, or is lost, at their end
     if plan.runtime == "jax":
         env.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads would make the fork unsafe
     if plan.simulated:

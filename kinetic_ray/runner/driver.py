@@ -219,7 +219,7 @@ class Driver:
         self._placement = Placement(lease)
         self._gang = Gang(title, self._placement, hosts, self._inbox, self._recorder)
         plan = plan_of(self._job.spec, self._job.env, simulated=self._simulated)
-        self._gang.open(plan, time.monotonic() + _PLACED_WITHIN)
+        self._gang.open(plan, self._job.journal.store.url, time.monotonic() + _PLACED_WITHIN)
         return self._gang
 
     def _start(self, gang: Gang, number: int) -> Start:

@@ -53,11 +53,12 @@ class Gang:
         self._again: dict[int, tuple[float, str]] = {}
         self._tasks: dict[int, RankTask] = {}
 
-    def open(self, plan: HostPlan, placed_by: float) -> None:
+    def open(self, plan: HostPlan, store_url: str, placed_by: float) -> None:
         """Waits for the hosts, checks them, has them import the runtime.
 
         Args:
             plan: For every host.
+            store_url: Where the ranks' logs are, to which hosts that can't be made ready say why.
             placed_by: When all agents must run, on the monotonic clock; importing may take longer.
 
         Raises:
@@ -68,7 +69,10 @@ class Gang:
         """
         needed = frozenset(host.node_id for host in self.hosts if host.node_id)
         described = {host.rank: self._agents[host.rank].describe.remote() for host in self.hosts}
-        prepared = {host.rank: self._agents[host.rank].prepare.remote(plan.to_dict()) for host in self.hosts}
+        prepared = {
+            host.rank: self._agents[host.rank].prepare.remote(plan.to_dict(), (store_url, self._title.log(host)))
+            for host in self.hosts
+        }
         self._inbox.gather(self._placement.ready(), placed_by, needed)
         found = self._inbox.gather(described, placed_by, needed)
         self.hosts = check_hosts(self.hosts, [found[host.rank] for host in self.hosts])

@@ -35,7 +35,8 @@ class ZygoteKeeper:
 
         Raises:
             UsageError: An unknown runtime.
-            ConfigError: The runtime can't be imported here.
+            ConfigError: The runtime can't be imported here, or the host lacks what the plan names.
+            OSError: No process can be started here.
         """
         if plan.runtime not in RUNTIMES:
             raise UsageError(f"unknown runtime {plan.runtime!r}: one of {', '.join(RUNTIMES)}")
@@ -55,7 +56,8 @@ class ZygoteKeeper:
 def fresh_folder(zygote: ZygoteLink, name: str) -> Path:
     """The working folder of a zygote's next child; that of the last one, which must have ended, goes."""
     for old in zygote.scratch.iterdir():
-        shutil.rmtree(old, ignore_errors=True)
+        if old.is_dir():  # the zygote's own words stay
+            shutil.rmtree(old, ignore_errors=True)
     folder = zygote.scratch / name
     folder.mkdir()
     return folder

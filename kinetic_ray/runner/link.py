@@ -18,6 +18,10 @@ from kinetic_ray.runner.task import HostPlan
 
 START_TIMEOUT = 300.0
 _STOP_TIMEOUT = 10.0
+#: What a zygote and its interpreter say lies in this file of its scratch folder.
+_WORDS = "zygote.log"
+#: What is read of that at most, and of that the lines that go into a message.
+_MOST_WORDS, _LINES_TOLD = 64 * 1024, 20
 
 #: Has a zygote begin for a plan, with its end of a socket pair and the folder that it removes when it ends.
 Begin = Callable[[HostPlan, int, Path], None]
@@ -29,6 +33,21 @@ class Child:
 
     pid: int
     ended: Future[int | None] = field(default_factory=Future, compare=False)
+
+
+class NotReady(ConfigError):
+    """A host's zygote could not be made ready.
+
+    Attributes:
+        words: All that it has said; the message has the end of that.
+    """
+
+    words: str = ""
+
+
+def words_path(scratch: Path) -> Path:
+    """Where a zygote's standard output and error go."""
+    return scratch / _WORDS
 
 
 class ZygoteLink:
@@ -51,7 +70,8 @@ class ZygoteLink:
             patience: Seconds until it must be ready.
 
         Raises:
-            ConfigError: The runtime can't be imported, or the interpreter ended, or it took too long.
+            NotReady: The runtime can't be imported, or the interpreter ended, or it took too long.
+            ConfigError: The host lacks what the plan names.
             OSError: It could not begin.
         """
         self.plan = plan
@@ -113,7 +133,7 @@ class ZygoteLink:
 
     def _await_ready(self, patience: float) -> tuple[int, bool]:
         self._socket.settimeout(patience)
-        problem = "its process ended before it was ready; the lines above tell why"
+        problem = "its process ended before it was ready"
         try:
             answer = self._lines.receive()
         except TimeoutError:
@@ -123,7 +143,7 @@ class ZygoteLink:
             return int(answer["pid"]), bool(answer["forks"])
         if answer is not None:
             problem = answer["error"]
-        raise ConfigError(f"this host can't prepare the runtime {self.plan.runtime!r}: {problem}")
+        raise _not_ready(f"this host can't prepare the runtime {self.plan.runtime!r}: {problem}", self.scratch)
 
     def _listen(self) -> None:
         try:
@@ -156,3 +176,22 @@ class ZygoteLink:
         for child in lost:
             kill_group_quietly(child.pid)
             child.ended.set_result(None)
+
+
+def _not_ready(problem: str, scratch: Path) -> NotReady:
+    words = _words(scratch)
+    last = words.strip("\n").split("\n")[-_LINES_TOLD:]
+    told = "" if last == [""] else "; it said:\n" + "\n".join(f"  {line}" for line in last)
+    error = NotReady(problem + told)
+    error.words = words
+    return error
+
+
+def _words(scratch: Path) -> str:
+    """What a zygote has said; "" where it has removed that with its folder."""
+    try:
+        with words_path(scratch).open("rb") as file:
+            file.seek(max(0, words_path(scratch).stat().st_size - _MOST_WORDS))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

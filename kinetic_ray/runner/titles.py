@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kinetic_ray.core.names import JobKeys
 from kinetic_ray.runner.slices import Host
 
 
@@ -40,6 +41,10 @@ class Title:
     def words(self, host: Host) -> str:
         """The agent's repr, which Ray shows for the actor and before the names of its methods."""
         return f"{self.function} on {host.where}"
+
+    def log(self, host: Host) -> str:
+        """The key of the log of a host's rank."""
+        return JobKeys(self.job_id).log(self.epoch, self.attempt, host.rank)
 
     def call(self, host: Host, attempt: int, method: str) -> str:
         """The name of a call that belongs to an attempt."""
