@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import signal
 from pathlib import Path
 
@@ -146,9 +147,13 @@ def test_a_phase_before_the_call_is_named(cluster: Cluster) -> None:
 
 def test_variables_that_break_the_runtime_fail_the_setup(cluster: Cluster) -> None:
     job = cluster.submit(programs.give, 1, runtime="jax", env={"PYTHONHOME": "/nowhere"})
-    reason, line, _ = failed(job.wait())
-    assert reason == "SetupError"
+    reason, line, _ = failed(state := job.wait())
+    assert reason == "SetupError", state
     assert line.startswith("the hosts could not be made ready: this host can't prepare the runtime 'jax'")
+    log = job.journal.store.get(job.journal.keys.log(1, 1, 0)).decode()
+    assert re.search("encodings|Fatal Python", state.message)
+    assert re.search("encodings|Fatal Python", log)
+    assert log.splitlines()[-1].startswith("kinetic: this host can't prepare the runtime 'jax'")
 
 
 def test_the_deadline_stops_all_ranks(cluster: Cluster, tmp_path: Path) -> None:
