@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from kinetic_ray.core.state import Event, JobState, JobStatus, Stage, fold
+from kinetic_ray.core.state import Event, JobState, JobStatus, Stage, advance, fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,35 @@ class EpochLog:
     events: tuple[Event, ...] = ()
 
 
-def join_segments(segments: Iterable[tuple[int, Sequence[Event]]]) -> tuple[Event, ...]:
-    """The events of an epoch from its segments.
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of an epoch's events, as the name of its object tells.
+
+    Attributes:
+        first: Number of its first event, from 1.
+        last: Number of its last event; its first, where the name doesn't tell.
+        key: Where it lies.
+    """
+
+    first: int
+    last: int
+    key: str
+
+
+def extend(events: list[Event], parts: Iterable[Part], read: Callable[[Part], Sequence[Event]]) -> None:
+    """Adds to the events of an epoch what is new.
 
     Args:
-        segments: (number of the first event from 1, events). They may overlap, as a compacted segment does with
-            those that it replaces; events behind a gap (a segment not visible yet) are left for the next look.
+        events: What is known, from number 1 on; grows in place.
+        parts: All that there are. They may overlap, as a merged part does with those that it replaces: no part ends
+            within another one. What lies behind a gap (a part not visible yet) is left for the next look.
+        read: Gives a part's events; only those are asked for that hold news.
     """
-    events: list[Event] = []
-    for first, segment in sorted(segments, key=lambda part: (part[0], -len(part[1]))):
-        if first > len(events) + 1:
-            break
-        events += segment[len(events) + 1 - first :]
-    return tuple(events)
+    for part in sorted(parts, key=lambda part: (part.first, -part.last)):
+        if part.first > len(events) + 1:
+            return
+        if part.last > len(events):
+            events += read(part)[len(events) + 1 - part.first :]
 
 
 def current_epoch(epochs: Sequence[EpochLog]) -> EpochLog | None:
@@ -76,13 +92,54 @@ def adoption(epochs: Sequence[EpochLog], claimed: int) -> tuple[Taken, ...]:
     return (*lower.taken, Taken(lower.epoch, len(lower.events)))
 
 
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A fold that a later one can go on from.
+
+    Attributes:
+        epoch: The epoch that it reads.
+        taken: What that took over.
+        count: How many of its own events are in.
+        state: The state after them.
+    """
+
+    epoch: int
+    taken: tuple[Taken, ...]
+    count: int
+    state: JobState
+
+
+def fold_on(before: Folded | None, epochs: Sequence[EpochLog]) -> Folded | None:
+    """The fold of the events that count; those that an earlier one holds are not folded again.
+
+    Returns:
+        None while no epoch has adopted.
+    """
+    newest = current_epoch(epochs)
+    if newest is None or newest.taken is None:
+        return None
+    if before is None or (before.epoch, before.taken) != (newest.epoch, newest.taken):
+        inherited = replace(newest, events=())
+        state = fold(current_events([log for log in epochs if log is not newest] + [inherited]))
+        before = Folded(newest.epoch, newest.taken, 0, state)
+    state = before.state
+    for event in newest.events[before.count :]:
+        state = advance(state, newest.epoch, event)
+    return replace(before, count=len(newest.events), state=state)
+
+
 def state_of(epochs: Sequence[EpochLog]) -> JobState:
     """The state that an observer may believe.
 
     While a newer epoch is claimed but has not adopted yet, an older epoch's end can still be refused: it is
     reported as "the driver is being replaced", never as terminal.
     """
-    state = fold(current_events(epochs))
+    folded = fold_on(None, epochs)
+    return believed(JobState() if folded is None else folded.state, epochs)
+
+
+def believed(state: JobState, epochs: Sequence[EpochLog]) -> JobState:
+    """A fold of these epochs as an observer may believe it, see :func:`state_of`."""
     newest = max((log.epoch for log in epochs), default=0)
     current = current_epoch(epochs)
     if state.is_terminal and current is not None and newest > current.epoch:

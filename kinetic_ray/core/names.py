@@ -130,6 +130,10 @@ class JobKeys:
         """A segment of events, named by the number of its first event (from 1)."""
         return f"{self.events(epoch)}/{first:010d}.json"
 
+    def merged(self, epoch: int, first: int, last: int) -> str:
+        """A part that holds what several segments held, named by the numbers of its first and last event."""
+        return f"{self.events(epoch)}/{first:010d}-{last:010d}.json"
+
     def outcomes(self, epoch: int, attempt: int) -> str:
         return f"{self.epoch(epoch)}/outcomes/{attempt:04d}"
 
@@ -166,6 +170,17 @@ def epoch_of(key: str) -> int | None:
     """
     last = key.rstrip("/").rpartition("/")[2]
     return int(last) if re.fullmatch(r"[0-9]{6}", last) else None
+
+
+def part_of(key: str) -> tuple[int, int] | None:
+    """The numbers of the first and the last event of a part, as far as its name tells; None for anything else.
+
+    Example:
+        >>> part_of("events/0000000007.json"), part_of("events/0000000001-0000000064.json"), part_of("events/notes")
+        ((7, 7), (1, 64), None)
+    """
+    found = re.fullmatch(r"([0-9]{10})(?:-([0-9]{10}))?\.json", key.rpartition("/")[2])
+    return (int(found[1]), int(found[2] or found[1])) if found else None
 
 
 @dataclass(frozen=True, slots=True)

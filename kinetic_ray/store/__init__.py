@@ -9,7 +9,7 @@ from pathlib import Path
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.core.records import canonical
 from kinetic_ray.errors import ConfigError, StoreError
-from kinetic_ray.store.objects import MissingKey, Store
+from kinetic_ray.store.objects import FORMAT_KEY, MissingKey, Store
 from kinetic_ray.store.place import Place
 
 __all__ = ["FORMAT_VERSION", "Blob", "MissingKey", "Store", "open_store"]
@@ -17,7 +17,6 @@ __all__ = ["FORMAT_VERSION", "Blob", "MissingKey", "Store", "open_store"]
 #: The newest layout of a store that this release reads and writes.
 FORMAT_VERSION = 1
 
-_FORMAT_KEY = "format.json"
 _FORMAT_NAME = "kinetic-store"
 #: No extra helps yet, and to say so is kinder than to name one.
 _LATER_SCHEMES = ("gs", "hf")
@@ -41,7 +40,7 @@ def open_store(url: str | os.PathLike[str], *, create: bool = True) -> Store:
     store = Store(place)
     where = place.uri("")
     try:
-        raw = store.find(_FORMAT_KEY)
+        raw = store.find(FORMAT_KEY)
     except StoreError as error:
         raise ConfigError(f"{where} can't be used as a store: {error}") from error
     if raw is None:
@@ -72,13 +71,13 @@ def _make_format(store: Store, where: str, *, create: bool) -> bytes:
     if not create:
         raise ConfigError(f"{where} holds no kinetic store: wrong place, or nothing was ever run with it")
     strangers = store.list("")
-    if strangers and (raw := store.find(_FORMAT_KEY)) is not None:  # made by another process a moment ago
+    if strangers and (raw := store.find(FORMAT_KEY)) is not None:  # made by another process a moment ago
         return raw
     if strangers:
         shown = ", ".join(strangers[:3])
         raise ConfigError(f"{where} is neither empty nor a kinetic store (it has {shown}): name an empty or new folder")
-    store.create(_FORMAT_KEY, canonical({"format": _FORMAT_NAME, "version": FORMAT_VERSION}) + b"\n")
-    return store.get(_FORMAT_KEY)
+    store.create(FORMAT_KEY, canonical({"format": _FORMAT_NAME, "version": FORMAT_VERSION}) + b"\n")
+    return store.get(FORMAT_KEY)
 
 
 def _check_format(raw: bytes, where: str) -> None:
@@ -86,9 +85,9 @@ def _check_format(raw: bytes, where: str) -> None:
         found = json.loads(raw)
         name, version = found["format"], found["version"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{where}/{_FORMAT_KEY} is damaged or another program's: {raw[:80]!r}") from error
+        raise ConfigError(f"{where}/{FORMAT_KEY} is damaged or another program's: {raw[:80]!r}") from error
     if name != _FORMAT_NAME or type(version) is not int or version < 1:
-        raise ConfigError(f"{where} is not a kinetic store: its {_FORMAT_KEY} says {name!r}, version {version!r}")
+        raise ConfigError(f"{where} is not a kinetic store: its {FORMAT_KEY} says {name!r}, version {version!r}")
     if version > FORMAT_VERSION:
         raise ConfigError(
             f"the store {where} has format version {version}, this kinetic_ray reads up to {FORMAT_VERSION}: "

@@ -14,6 +14,9 @@ from kinetic_ray.errors import DataError, StoreError, UsageError
 from kinetic_ray.store.files import chunks_of, new_file
 from kinetic_ray.store.place import Place, Staged, check_key, check_prefix, refused
 
+#: What every store has from its first moment on: its name and the version of its layout.
+FORMAT_KEY = "format.json"
+
 _CHUNK = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -92,6 +95,15 @@ class Store:
 
     def exists(self, key: str) -> bool:
         return self._size(check_key(key)) is not None
+
+    def require(self) -> None:
+        """Tells a store that is there, and lacks an object, from one that is away: not mounted, say.
+
+        Raises:
+            StoreError: It is away.
+        """
+        if self._size(FORMAT_KEY) is None:
+            raise StoreError(f"the store {self.uri('')} is away or was removed: it has no {FORMAT_KEY}")
 
     def size(self, key: str) -> int:
         """The object's size in bytes.

@@ -2,35 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kinetic_ray.core.epochs import EpochLog, Taken, adoption, current_epoch, current_events, join_segments, state_of
+from kinetic_ray.core.epochs import (
+    EpochLog,
+    Folded,
+    Part,
+    Taken,
+    adoption,
+    believed,
+    current_epoch,
+    current_events,
+    extend,
+    fold_on,
+    state_of,
+)
 from kinetic_ray.core.state import Event, EventKind, JobState, JobStatus, fold
 from tests.unit.events import EVENTS, HISTORIES
 
 
+def _parts(spans: Iterable[tuple[int, int]], *, merged: bool = False) -> list[Part]:
+    """Parts of (start, stop) of a history; the name of one that was never merged tells its first event only."""
+    return [Part(start + 1, stop if merged else start + 1, f"{start}:{stop}") for start, stop in spans]
+
+
+def _reader(history: Sequence[Event]) -> Callable[[Part], Sequence[Event]]:
+    def read(part: Part) -> Sequence[Event]:
+        start, stop = map(int, part.key.split(":"))
+        return history[start:stop]
+
+    return read
+
+
 @given(HISTORIES, st.data())
-def test_segments_join_however_they_were_cut(history: list[Event], data: st.DataObject) -> None:
-    """Any cut, any listing order, and compacted segments beside those that they replace: the events are the same."""
+def test_parts_join_however_they_were_cut(history: list[Event], data: st.DataObject) -> None:
+    """Any cut, any listing order, merged parts beside those that they replace, one look or many: all is there once."""
     cuts = sorted(data.draw(st.sets(st.integers(1, len(history) - 1)))) if len(history) > 1 else []
     bounds = list(zip([0, *cuts], [*cuts, len(history)], strict=True))
-    segments = [(start + 1, history[start:stop]) for start, stop in bounds]
+    parts, merged = _parts(bounds), []
     for _ in range(data.draw(st.integers(0, 3))):
         first = data.draw(st.integers(0, len(bounds) - 1))
         last = data.draw(st.integers(first, len(bounds) - 1))
-        start, stop = bounds[first][0], bounds[last][1]
-        segments.append((start + 1, history[start:stop]))
-    assert join_segments(data.draw(st.permutations(segments))) == tuple(history)
+        merged += _parts([(bounds[first][0], bounds[last][1])], merged=True)
+    events: list[Event] = []
+    for known in sorted(data.draw(st.sets(st.integers(0, len(parts))))):
+        extend(events, parts[:known], _reader(history))
+    extend(events, data.draw(st.permutations([*parts, *merged])), _reader(history))
+    assert events == history
 
 
 @given(st.lists(st.lists(EVENTS, min_size=1, max_size=4), min_size=1, max_size=6), st.data())
-def test_events_behind_a_gap_wait(parts: list[list[Event]], data: st.DataObject) -> None:
-    starts = [1 + sum(map(len, parts[:n])) for n in range(len(parts))]
-    missing = data.draw(st.integers(0, len(parts) - 1))
-    seen = [(start, part) for n, (start, part) in enumerate(zip(starts, parts, strict=True)) if n != missing]
-    assert join_segments(seen) == tuple(event for part in parts[:missing] for event in part)
+def test_events_behind_a_gap_wait(cut: list[list[Event]], data: st.DataObject) -> None:
+    starts = [sum(map(len, cut[:n])) for n in range(len(cut))]
+    missing = data.draw(st.integers(0, len(cut) - 1))
+    history = [event for part in cut for event in part]
+    spans = [(start, start + len(part)) for start, part in zip(starts, cut, strict=True)]
+    events: list[Event] = []
+    extend(events, _parts(span for n, span in enumerate(spans) if n != missing), _reader(history))
+    assert events == history[: starts[missing]]
+    extend(events, _parts(spans), _reader(history))
+    assert events == history
+
+
+def test_only_what_holds_news_is_read() -> None:
+    history = [_queued(str(number)) for number in range(6)]
+    asked: list[str] = []
+
+    def read(part: Part) -> Sequence[Event]:
+        asked.append(part.key)
+        return _reader(history)(part)
+
+    events: list[Event] = []
+    extend(events, _parts([(0, 2), (2, 3)]), read)
+    extend(events, [*_parts([(0, 3)], merged=True), *_parts([(0, 2), (2, 3), (3, 5)])], read)
+    extend(events, [*_parts([(0, 5)], merged=True), *_parts([(3, 5), (5, 6)])], read)
+    assert (events, asked) == (history, ["0:2", "2:3", "3:5", "5:6"])
 
 
 # Drivers that replace each other.
@@ -93,6 +143,7 @@ class Drivers(RuleBasedStateMachine):
         self.logs: dict[int, EpochLog] = {}
         self.history: dict[int, list[tuple[int, Event]]] = {}  # by adopted epoch: the events that count for it
         self.shown: JobState | None = None  # the end that an observer has seen
+        self.folded: Folded | None = None  # what an observer that looks at every step goes on from
 
     @property
     def current(self) -> int:
@@ -128,11 +179,18 @@ class Drivers(RuleBasedStateMachine):
     @invariant()
     def the_state(self) -> None:
         logs = list(self.logs.values())
-        state, believed = state_of(logs), fold(self.history.get(self.current, []))
-        if believed.is_terminal and len(self.logs) > self.current:
+        state, whole = state_of(logs), fold(self.history.get(self.current, []))
+        if whole.is_terminal and len(self.logs) > self.current:
             assert not state.is_terminal
             return
-        assert state == believed
+        assert state == whole
+
+    @invariant()
+    def a_fold_that_goes_on(self) -> None:
+        logs = list(self.logs.values())
+        self.folded = fold_on(self.folded, logs)
+        if self.folded is not None:
+            assert believed(self.folded.state, logs) == state_of(logs)
 
     @invariant()
     def an_end_that_was_shown_stays(self) -> None:

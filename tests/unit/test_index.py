@@ -155,6 +155,15 @@ def test_entries_of_jobs_that_are_no_more_go_once_they_are_old(store: Store) -> 
     assert store.list("index") == []
 
 
+def test_what_a_killed_cleanup_has_left_goes_once_it_is_old(store: Store) -> None:
+    half = job(store, 1, JobStatus.FAILED)
+    store.delete(half.keys.spec)
+    assert rebuild_index(store, DAY - 1).removed == 0
+    assert store.walk(half.keys.root)
+    assert rebuild_index(store, DAY + 1).jobs == 0
+    assert store.walk("") == ["format.json"]
+
+
 def test_what_cannot_be_read_is_told_and_left(store: Store) -> None:
     torn, good = job(store, 1), job(store, 2)
     store.put(torn.keys.spec, b"torn")

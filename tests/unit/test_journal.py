@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,11 @@ from kinetic_ray.core.names import make_id
 from kinetic_ray.core.outcome import Blob, Outcome
 from kinetic_ray.core.spec import Fingerprint, JobSpec
 from kinetic_ray.core.state import Event, EventKind, JobState, JobStatus, Reason, Stage
-from kinetic_ray.errors import DataError, UsageError
+from kinetic_ray.errors import DataError, StoreError, UsageError
 from kinetic_ray.journal import DriverLog, Fenced, JobJournal, Segments, list_entries, pending_jobs
 from kinetic_ray.store import Store, open_store
+from kinetic_ray.store.memory import open_memory
+from kinetic_ray.store.place import Place
 
 JOB = make_id("job", 0, bytes(10))
 SPEC = JobSpec(JOB, "train", 0.0, "cpu", Blob("ab" * 32, 3), Fingerprint("3.11", "2.60", "3", "0"), env_id="e1")
@@ -173,6 +176,55 @@ def test_erase(journal: JobJournal) -> None:
     journal.erase()
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_nothing_brings_a_job_back(journal: JobJournal, ended: bool) -> None:
+    """Whoever still works on a job that was cleaned up, or comes to it late, leaves nothing behind."""
+    log = journal.claim({})
+    if ended:
+        log.append(ENDED)
+    journal.erase()
+
+    def refused(act: Callable[[], object], error: type[Exception]) -> None:
+        with pytest.raises(error, match="cleaned up"):
+            act()
+
+    late: dict[str, Callable[[], object]] = {
+        "the driver notes an event": lambda: refused(lambda: log.append(ENDED), Fenced),
+        "the driver beats": lambda: (log.beat(), refused(log.check, Fenced)),
+        "a new driver comes": lambda: refused(lambda: journal.claim({}), UsageError),
+        "a host has an outcome": lambda: journal.publish_outcome(1, 1, Outcome(0, True)),
+        "the driver settles": journal.settle,
+        "the driver says that it runs": lambda: journal.index(SPEC, JobStatus.RUNNING),
+        "the supervisor finds no end": lambda: journal.close(JobStatus.FAILED, Reason.DRIVER_LOST, "", 1.0),
+        "somebody cancels": lambda: journal.request_cancel({}),
+        "it is cleaned up again": journal.erase,
+    }
+    for what, act in late.items():
+        act()
+        assert journal.store.walk("") == ["format.json"], what
+    assert journal.state() == JobState()
+
+
+def test_a_store_that_is_away_is_no_store_without_the_job(tmp_path: Path) -> None:
+    journal = JobJournal(open_store(tmp_path / "store"), JOB)
+    journal.create(SPEC, {})
+    log = journal.claim({})
+    (tmp_path / "store").rename(tmp_path / "elsewhere")  # as a mount that was lost
+    for act in (journal.exists, journal.spec, journal.settle, log.check, lambda: log.append(ENDED)):
+        with pytest.raises(StoreError, match=r"away|No such file"):
+            act()
+    (tmp_path / "elsewhere").rename(tmp_path / "store")
+    log.append(ENDED)
+    assert journal.state().status is JobStatus.SUCCEEDED
+
+
+def test_the_spec_of_another_job_is_refused(journal: JobJournal) -> None:
+    other = JobJournal(journal.store, make_id("job", 9, bytes(10)))
+    journal.store.create(other.keys.spec, journal.store.get(journal.keys.spec))
+    with pytest.raises(DataError, match=f"{other.keys.spec} is the spec of another job, {JOB}"):
+        other.spec()
+
+
 def test_jobs_are_listed_by_age(store: Store) -> None:
     ids = [make_id("job", ms, bytes(10)) for ms in (3, 1, 2)]
     for job_id in ids:
@@ -188,16 +240,32 @@ def test_jobs_are_listed_by_age(store: Store) -> None:
     assert [pending.job_id for pending in pending_jobs(store)] == [ids[1], ids[2]]
 
 
-def test_a_segment_is_read_once(journal: JobJournal) -> None:
-    seen: Segments = {}
+class _CountingPlace:
+    """A medium that notes which objects are read."""
+
+    def __init__(self, place: Place) -> None:
+        self._place, self.read_keys = place, list[str]()
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(self._place, attribute)
+
+    def read(self, key: str, offset: int = 0, limit: int | None = None) -> bytes | None:
+        self.read_keys.append(key)
+        return self._place.read(key, offset, limit)
+
+
+def test_every_record_is_read_once(journal: JobJournal) -> None:
+    place = _CountingPlace(open_memory(journal.store.url.removeprefix("memory://")))
+    observer, seen = JobJournal(Store(place), JOB), Segments()
     log = journal.claim({})
     log.append(_event(EventKind.QUEUED, message="a"))
-    assert journal.state(seen).message == "a"
-    assert list(seen) == [journal.keys.segment(1, 1)]
+    assert observer.state(seen).message == "a"
+    assert place.read_keys == [journal.keys.adopted(1), journal.keys.segment(1, 1)]
     log.append(_event(EventKind.QUEUED, message="b"), _event(EventKind.QUEUED, message="c"))
-    assert journal.state(seen).message == "c"
-    assert list(seen) == [journal.keys.segment(1, 1), journal.keys.segment(1, 2)]
-    assert journal.state(seen) == journal.state()
+    assert observer.state(seen).message == "c"
+    assert place.read_keys[2:] == [journal.keys.segment(1, 2)]
+    assert observer.state(seen) == journal.state()
+    assert len(place.read_keys) == 3
 
 
 # Interleavings.
@@ -296,7 +364,7 @@ def test_an_end_that_anyone_has_seen_is_the_end(order: list[str], kill: dict[str
     ends: list[JobState] = []
 
     def observe(journal: JobJournal) -> None:
-        seen: Segments = {}
+        seen = Segments()
         ends.extend(state for state in (journal.state(seen) for _ in range(4)) if state.is_terminal)
 
     def close(journal: JobJournal) -> None:

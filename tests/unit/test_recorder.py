@@ -5,6 +5,8 @@ import threading
 import pytest
 
 from kinetic_ray.core.names import make_id
+from kinetic_ray.core.outcome import Blob
+from kinetic_ray.core.spec import Fingerprint, JobSpec
 from kinetic_ray.core.state import EventKind
 from kinetic_ray.errors import StoreError
 from kinetic_ray.journal import DriverLog, Fenced, JobJournal
@@ -19,7 +21,9 @@ TIMEOUT = 20.0
 
 @pytest.fixture
 def journal(request: pytest.FixtureRequest) -> JobJournal:
-    return JobJournal(open_store(f"memory://{request.node.name}"), JOB)
+    journal = JobJournal(open_store(f"memory://{request.node.name}"), JOB)
+    journal.create(JobSpec(JOB, "f", 1.0, "cpu", Blob("ab" * 32, 3), Fingerprint("3.11", "2.60", "3", "0")), {})
+    return journal
 
 
 def kinds(journal: JobJournal) -> list[str]:

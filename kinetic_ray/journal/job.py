@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from kinetic_ray.core.epochs import EpochLog, Taken, adoption, join_segments, state_of
-from kinetic_ray.core.names import IndexEntry, JobKeys, epoch_of, id_unix_ms, is_id, newest_entries, parse_index
+from kinetic_ray.core.epochs import EpochLog, adoption
+from kinetic_ray.core.names import IndexEntry, JobKeys, epoch_of, parse_index
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.records import dump_record, load_record
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, EventKind, JobState, JobStatus, Reason
 from kinetic_ray.errors import DataError, UsageError
+from kinetic_ray.journal.reading import Segments, read_adopted
 from kinetic_ray.store import Store
 
 #: Later states win where a crash left two index objects.
 INDEX_ORDER = ("PENDING", "RUNNING", "STOPPED", "FAILED", "SUCCEEDED")
-#: Seconds in which a job may be between its index object and its spec, whatever the clocks.
-_YOUNG = 24 * 3600.0
-
-#: Segments by key: (number of the first event, events).
-Segments = dict[str, tuple[int, tuple[Event, ...]]]
 
 
 class Fenced(Exception):
-    """A newer driver has claimed the job: stop all ranks and exit without another word."""
+    """A newer driver has claimed the job, or it was cleaned up: stop all ranks and exit without another word."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobJournal:
     """The records of one job.
+
+    A job can be cleaned up at any moment. Whoever writes a record of it looks afterwards whether it still exists, and
+    takes the record back if it doesn't; :meth:`erase` removes the spec first. So nothing brings a job back.
 
     Example:
         >>> from kinetic_ray.store import open_store
@@ -62,18 +61,32 @@ class JobJournal:
         return self.store.create(self.keys.spec, dump_record("spec", spec.to_dict()))
 
     def exists(self) -> bool:
-        return self.store.exists(self.keys.spec)
+        """Whether there is such a job.
+
+        Raises:
+            StoreError: That can't be told: the store is away.
+        """
+        if self.store.exists(self.keys.spec):
+            return True
+        self.store.require()
+        return self.store.exists(self.keys.spec)  # it may have come back in between
 
     def spec(self) -> JobSpec:
         """The spec.
 
         Raises:
             UsageError: This store has no such job.
+            DataError: Damaged, or another job's.
         """
         data = self.store.find(self.keys.spec)
         if data is None:
+            if self.exists():  # the store was away for a moment
+                return self.spec()
             raise UsageError(f"no job {self.job_id} in the store {self.store.url}: another store, or cleaned up")
-        return JobSpec.from_dict(load_record("spec", data, where=self.keys.spec))
+        spec = JobSpec.from_dict(load_record("spec", data, where=self.keys.spec))
+        if spec.job_id != self.job_id:
+            raise DataError(f"{self.keys.spec} is the spec of another job, {spec.job_id}: moved by hand?")
+        return spec
 
     def env(self, spec: JobSpec) -> dict[str, str]:
         """The values of the job's environment variables; they are gone once the job has ended."""
@@ -83,8 +96,12 @@ class JobJournal:
         return dict(load_record("env", self.store.get(key), where=key)["values"])
 
     def request_cancel(self, body: Mapping[str, Any]) -> bool:
-        """Writes the cancel record; False if there is one already."""
-        return self.store.create(self.keys.cancel, dump_record("cancel", body))
+        """Writes the cancel record; False if there is one already, or no such job."""
+        first = self.store.create(self.keys.cancel, dump_record("cancel", body))
+        if not self.exists():
+            self.store.delete(self.keys.cancel)
+            return False
+        return first
 
     def cancel_requested(self) -> bool:
         return self.store.exists(self.keys.cancel)
@@ -95,12 +112,9 @@ class JobJournal:
         """Every epoch.
 
         Args:
-            seen: Segments that were read before, kept by whoever looks often: a segment never changes, so each is
-                read once.
+            seen: What was read before, kept by whoever looks often.
         """
-        seen = {} if seen is None else seen
-        found = (epoch_of(key) for key in self.store.list(self.keys.drivers))
-        return [self._epoch(number, seen) for number in sorted(n for n in found if n is not None)]
+        return (seen or Segments()).epochs(self.store, self.keys)
 
     def newest_claim(self) -> int:
         """The highest claimed epoch, 0 for none: a driver that sees one above its own is fenced."""
@@ -112,15 +126,16 @@ class JobJournal:
 
         An end counts if no driver had claimed the job by the time it was read: a claim before that may not adopt it.
         """
+        seen = seen or Segments()
         while True:
-            epochs = self.epochs(seen)
-            state = state_of(epochs)
+            epochs = seen.epochs(self.store, self.keys)
+            state = seen.state(epochs)
             if not state.is_terminal or self.newest_claim() <= epochs[-1].epoch:
                 return state
 
     def epochs_that_count(self, epoch: int) -> list[int]:
         """The epochs whose outcomes count for what an epoch says: itself, then those it took over, newest first."""
-        taken = self._taken(epoch) or ()
+        taken = read_adopted(self.store, self.keys.adopted(epoch)) or ()
         return [epoch, *sorted((each.epoch for each in taken), reverse=True)]
 
     def outcome(self, epoch: int, attempt: int, rank: int) -> Outcome | None:
@@ -133,39 +148,25 @@ class JobJournal:
         data = self.store.find(self.keys.heartbeat(epoch))
         return 0 if data is None else int(load_record("heartbeat", data)["n"])
 
-    def _epoch(self, number: int, seen: Segments) -> EpochLog:
-        taken = self._taken(number)
-        keys = self.store.list(self.keys.events(number))
-        for key in keys:
-            if key not in seen:
-                seen[key] = self._segment(key)
-        return EpochLog(number, taken, join_segments(seen[key] for key in keys))
-
-    def _taken(self, number: int) -> tuple[Taken, ...] | None:
-        """What an epoch has adopted; None while it has not."""
-        key = self.keys.adopted(number)
-        data = self.store.find(key)
-        if data is None:
-            return None
-        body = load_record("adopted", data, where=key)
-        return tuple(Taken(each["epoch"], each["events"]) for each in body["taken"])
-
-    def _segment(self, key: str) -> tuple[int, tuple[Event, ...]]:
-        body = load_record("events", self.store.get(key), where=key)
-        return body["first"], tuple(Event.from_dict(event) for event in body["events"])
-
     # The driver's and the hosts' records.
 
     def publish_outcome(self, epoch: int, attempt: int, outcome: Outcome) -> bool:
-        """Publishes a rank's outcome; False if that attempt has one already, which then stands."""
+        """Publishes a rank's outcome; False if that attempt has one already, which then stands, or of no such job."""
         key = self.keys.outcome(epoch, attempt, outcome.rank)
-        return self.store.create(key, dump_record("outcome", outcome.to_dict()))
+        first = self.store.create(key, dump_record("outcome", outcome.to_dict()))
+        if not self.exists():
+            self.store.delete_tree(self.keys.outcomes(epoch, attempt))
+            return False
+        return first
 
     def claim(self, body: Mapping[str, Any]) -> DriverLog:
         """Takes the job over: claims the next free epoch, reads the lower ones, adopts.
 
         Args:
             body: Who claims, for people: host, pid, role.
+
+        Raises:
+            UsageError: There is no such job.
         """
         number = self.newest_claim() + 1
         while not self.store.create(self.keys.claim(number), dump_record("claim", body)):
@@ -173,7 +174,10 @@ class JobJournal:
         taken = adoption(self.epochs(), number)
         adopted = {"taken": [{"epoch": t.epoch, "events": t.events} for t in taken]}
         self.store.create(self.keys.adopted(number), dump_record("adopted", adopted))
-        return DriverLog(self, number)
+        log = DriverLog(self, number)
+        if not log.stands():
+            raise UsageError(f"no job {self.job_id} in the store {self.store.url}: it was cleaned up")
+        return log
 
     def close(self, status: JobStatus, reason: Reason | str, message: str, at: float) -> JobState:
         """Ends a job that no driver will end: claims an epoch, which fences any, and appends the end.
@@ -181,20 +185,24 @@ class JobJournal:
         Safe to repeat, and finishes what a driver that died just after the end has left.
 
         Returns:
-            The state after it: another end, where the job had one already; none, where a newer driver has come.
+            The state after it: another end, where the job had one already; none, where a newer driver has come, or
+            where there is no such job, which this doesn't bring back.
         """
-        if not self.state().is_terminal:
-            log = self.claim({"role": "closer"})
-            fields = {"status": str(status), "reason": str(reason), "message": message}
-            with suppress(Fenced):
+        if self.exists() and not self.state().is_terminal:
+            with suppress(Fenced, UsageError):
+                log = self.claim({"role": "closer"})
                 if not self.state().is_terminal:
+                    fields = {"status": str(status), "reason": str(reason), "message": message}
                     log.append(Event(EventKind.ENDED, at, fields))
         self.settle()
         return self.state()
 
     def settle(self) -> None:
         """After the end: the env object goes, the index tells the status. Does nothing before; safe to repeat."""
-        spec, state = self.spec(), self.state()
+        try:
+            spec, state = self.spec(), self.state()
+        except UsageError:  # cleaned up
+            return
         if state.is_terminal:
             self.store.delete_tree(self.keys.env_folder)
             self.index(spec, state.status)
@@ -210,13 +218,16 @@ class JobJournal:
             old = IndexEntry(self.job_id, state, spec.func_name).key()
             if old != new and (status.is_terminal or not JobStatus(state).is_terminal):
                 self.store.delete(old)
+        if not self.exists():
+            self.store.delete(new)
 
     def erase(self) -> None:
-        """Removes every record of the job, the index object last; blobs are shared and stay."""
-        entries = [key for key in self.store.list("index") if (e := parse_index(key)) and e.job_id == self.job_id]
+        """Removes every record of the job: the spec first, the index object last. Blobs are shared and stay."""
+        self.store.delete(self.keys.spec)
         self.store.delete_tree(self.keys.root)
-        for key in entries:
-            self.store.delete(key)
+        for key in self.store.list("index"):
+            if (entry := parse_index(key)) and entry.job_id == self.job_id:
+                self.store.delete(key)
 
 
 class DriverLog:
@@ -236,22 +247,38 @@ class DriverLog:
         """Appends events as one segment; after a failure the same events can be appended again.
 
         Raises:
-            Fenced: A newer driver has claimed the job.
+            Fenced: A newer driver has claimed the job, or it was cleaned up.
             DataError: Someone else has written to this epoch.
         """
-        self.check()
+        self._check_claims()
         store, keys = self.journal.store, self.journal.keys
         with self._lock:
             key = keys.segment(self.epoch, self._next)
             data = dump_record("events", {"first": self._next, "events": [event.to_dict() for event in events]})
             if events and not store.create(key, data) and store.get(key) != data:
                 raise DataError(f"{key} holds other events than those of this driver: two drivers share an epoch")
+            self._check_stands()
             self._next += len(events)
 
     def check(self) -> None:
-        """Raises Fenced if a newer driver has claimed the job."""
+        """Raises Fenced if a newer driver has claimed the job, or it was cleaned up."""
+        self._check_claims()
+        self._check_stands()
+
+    def stands(self) -> bool:
+        """Whether the job still exists; what was written of this epoch is taken back if it doesn't."""
+        if self.journal.exists():
+            return True
+        self.journal.store.delete_tree(self.journal.keys.epoch(self.epoch))
+        return False
+
+    def _check_claims(self) -> None:
         if (newest := self.journal.newest_claim()) > self.epoch:
             raise Fenced(f"epoch {newest} has taken {self.journal.job_id} over from epoch {self.epoch}")
+
+    def _check_stands(self) -> None:
+        if not self.stands():
+            raise Fenced(f"{self.journal.job_id} was cleaned up")
 
     def beat(self) -> None:
         """One heartbeat further."""
@@ -259,81 +286,6 @@ class DriverLog:
             self._beat += 1
             key = self.journal.keys.heartbeat(self.epoch)
             self.journal.store.put(key, dump_record("heartbeat", {"n": self._beat}))
-
-
-@dataclass(frozen=True, slots=True)
-class Rebuilt:
-    """What :func:`rebuild_index` has found.
-
-    Attributes:
-        jobs: How many jobs the store has.
-        changed: Those whose index object was missing or said something else.
-        removed: Index objects of jobs that are no more.
-        unreadable: For every job whose records can't be read, why; its index object is left as it is.
-    """
-
-    jobs: int
-    changed: tuple[str, ...]
-    removed: int
-    unreadable: tuple[str, ...]
-
-
-def list_entries(store: Store) -> list[IndexEntry]:
-    """Every job in the store by its index, newest first; what points to a job that doesn't exist yet is passed over."""
-    newest = _newest(store)
-    entries = (newest[job_id] for job_id in sorted(newest, reverse=True))
-    return [e for e in entries if e.state != JobStatus.PENDING or JobJournal(store, e.job_id).exists()]
-
-
-def rebuild_index(store: Store, now: float) -> Rebuilt:
-    """Makes the index say what the jobs' records say. Safe to repeat, and while jobs run.
-
-    Args:
-        store: Where the jobs are.
-        now: Unix seconds. A young job's index object is never removed: its spec may be on its way.
-    """
-    known = _newest(store)
-    names = (key.rstrip("/").rpartition("/")[2] for key in store.list("jobs"))
-    found = [job_id for job_id in names if is_id(job_id, "job")]
-    changed, unreadable, there = [], [], set()
-    for journal in (JobJournal(store, job_id) for job_id in found):
-        try:
-            if _mend(journal, known.get(journal.job_id)):
-                changed.append(journal.job_id)
-            there.add(journal.job_id)
-        except UsageError:  # no spec: cleaned up half-way, or not there yet
-            continue
-        except DataError as exc:
-            there.add(journal.job_id)
-            unreadable.append(f"{journal.job_id}: {exc}")
-    gone = {job_id for job_id in known if job_id not in there and id_unix_ms(job_id) < (now - _YOUNG) * 1000}
-    removed = [key for key in store.list("index") if (e := parse_index(key)) and e.job_id in gone]
-    for key in removed:
-        store.delete(key)
-    return Rebuilt(len(there), tuple(changed), len(removed), tuple(unreadable))
-
-
-def _mend(journal: JobJournal, entry: IndexEntry | None) -> bool:
-    """Has the index say a job's status; whether it didn't."""
-    spec, status = journal.spec(), journal.state().status
-    if entry is not None and entry.state == status:
-        return False
-    journal.index(spec, status)
-    if not journal.exists():  # cleaned up meanwhile
-        journal.erase()
-    return True
-
-
-def _newest(store: Store) -> dict[str, IndexEntry]:
-    found = (parse_index(key) for key in store.list("index"))
-    return newest_entries((entry for entry in found if entry is not None), INDEX_ORDER)
-
-
-def pending_jobs(store: Store) -> Iterator[JobJournal]:
-    """Jobs whose index says that they have not ended, oldest first."""
-    for entry in reversed(list_entries(store)):
-        if not JobStatus(entry.state).is_terminal:
-            yield JobJournal(store, entry.job_id)
 
 
 def new_env_id() -> str:

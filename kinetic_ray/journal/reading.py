@@ -1,0 +1,76 @@
+"""Reading a job's epochs, as often as one likes: every record is read once, every event folded once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kinetic_ray.core.epochs import EpochLog, Folded, Part, Taken, believed, extend, fold_on
+from kinetic_ray.core.names import JobKeys, epoch_of, part_of
+from kinetic_ray.core.records import load_record
+from kinetic_ray.core.state import Event, JobState
+from kinetic_ray.store import MissingKey, Store
+
+#: Listings of one epoch's events. Segments are merged once in a minute or so: the second finds what the first missed.
+_TRIES = 4
+
+
+@dataclass(slots=True)
+class _Known:
+    taken: tuple[Taken, ...] | None = None
+    events: tuple[Event, ...] = ()
+
+
+@dataclass(slots=True)
+class Segments:
+    """What one observer has read of one job. Its records never change, so only what is new is read.
+
+    Not thread-safe: each observer has its own.
+    """
+
+    _known: dict[int, _Known] = field(default_factory=dict)
+    _folded: Folded | None = None
+
+    def epochs(self, store: Store, keys: JobKeys) -> list[EpochLog]:
+        """Every epoch, as the store has it now."""
+        found = (epoch_of(key) for key in store.list(keys.drivers))
+        return [self._epoch(store, keys, number) for number in sorted(n for n in found if n is not None)]
+
+    def state(self, epochs: Sequence[EpochLog]) -> JobState:
+        """The fold of what :meth:`epochs` gave last."""
+        self._folded = fold_on(self._folded, epochs)
+        return believed(JobState() if self._folded is None else self._folded.state, epochs)
+
+    def _epoch(self, store: Store, keys: JobKeys, number: int) -> EpochLog:
+        known = self._known.setdefault(number, _Known())
+        if known.taken is None:
+            known.taken = read_adopted(store, keys.adopted(number))
+        known.events = _extended(store, keys.events(number), known.events)
+        return EpochLog(number, known.taken, known.events)
+
+
+def read_adopted(store: Store, key: str) -> tuple[Taken, ...] | None:
+    """What an epoch has taken over; None while it has not said so."""
+    data = store.find(key)
+    if data is None:
+        return None
+    body = load_record("adopted", data, where=key)
+    return tuple(Taken(each["epoch"], each["events"]) for each in body["taken"])
+
+
+def _extended(store: Store, folder: str, known: tuple[Event, ...]) -> tuple[Event, ...]:
+    def read(part: Part) -> Sequence[Event]:
+        body = load_record("events", store.get(part.key), where=part.key)
+        return [Event.from_dict(event) for event in body["events"]]
+
+    events, tries = list(known), _TRIES
+    while True:
+        parts = [Part(*span, key) for key in store.list(folder) if (span := part_of(key))]
+        try:
+            extend(events, parts, read)
+        except MissingKey:  # merged with its neighbours since it was listed, or the job was cleaned up
+            tries -= 1
+            if not tries:
+                raise
+        else:
+            return known if len(events) == len(known) else tuple(events)
