@@ -1,15 +1,18 @@
-"""The client's settings: one table, and the only reader of the environment on the client."""
+"""The client's settings: one table, where each value comes from, and the only reader of the environment here."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 from kinetic_ray.errors import ConfigError
+from kinetic_ray.profiles import FIELDS, Profile, Profiles, read_profiles
+from kinetic_ray.settings import SETTINGS, unknown_variables
 
 #: Backend -> "module:Class"; a backend of one's own is named in that form.
 BACKEND_PLACES: Mapping[str, str] = {
@@ -27,38 +30,6 @@ _SUPERVISOR, _ADDRESSES = "KINETIC_SUPERVISOR", ("KINETIC_RAY_ADDRESS", "RAY_ADD
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """One environment variable of the client.
-
-    Attributes:
-        env: Its name.
-        default: What holds without it, in words.
-        doc: What it decides.
-    """
-
-    env: str
-    default: str
-    doc: str
-
-
-#: Precedence everywhere: argument or flag, then these, then the default.
-SETTINGS: Mapping[str, Setting] = {
-    "home": Setting("KINETIC_HOME", "the user's data folder", "root of state, caches and the default store"),
-    "backend": Setting("KINETIC_BACKEND", "local", "where jobs run"),
-    "store": Setting("KINETIC_STORE", "KINETIC_HOME/store", "folder or URL that holds every job's records"),
-    "profile": Setting("KINETIC_PROFILE", "none", "a named target; profiles come with a later version"),
-    "output_dir": Setting("KINETIC_OUTPUT_DIR", "the job's own folder in the store", "where jobs put their outputs"),
-    "local_slices": Setting("KINETIC_LOCAL_SLICES", "any shape on demand", 'the pool pretended, {"tpu-v6e-16": 2}'),
-    "local_idle_s": Setting("KINETIC_LOCAL_IDLE_S", "600", "seconds without work until the embedded cluster stops"),
-    "package_root": Setting("KINETIC_PACKAGE_ROOT", "found from the script", "root of the code that is sent"),
-    "bundle_limit_mb": Setting("KINETIC_BUNDLE_LIMIT_MB", "250", "largest code bundle that is sent, in MB"),
-    "debug": Setting("KINETIC_DEBUG", "off", "1: errors show where in kinetic they were raised"),
-    "no_color": Setting("NO_COLOR", "colours", "anything: no colours on a terminal"),
-    "term": Setting("TERM", "a terminal that can move its cursor", "dumb: stages are shown line by line"),
-}
-
-
-@dataclass(frozen=True, slots=True)
 class Target:
     """Where a call goes.
 
@@ -66,27 +37,58 @@ class Target:
         backend: Name of the backend, or "module:Class".
         store_url: The store as given: a folder's path or a URL.
         home: Root of the client's state.
+        project, zone, cluster, namespace: Which cluster; None for the local backend, which has none.
+        overlooked: What names a cluster although the local backend is taken, each with its source, for people.
+        profile: The profile that counted.
     """
 
     backend: str
     store_url: str
     home: Path
+    project: str | None = None
+    zone: str | None = None
+    cluster: str | None = None
+    namespace: str | None = None
+    overlooked: tuple[str, ...] = field(default=(), compare=False)
+    profile: Profile | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a setting is, and why.
+
+    Attributes:
+        value: None where nothing is set and the default is no text.
+        source: "store=", "KINETIC_STORE", "profile 'team'", "default".
+        beaten: Other values that were there, each with its source, the strongest first.
+    """
+
+    value: str | None
+    source: str
+    beaten: tuple[tuple[str, str], ...] = ()
+
+
+class TargetKwargs(TypedDict, total=False):
+    """What :func:`resolve` takes, for type checkers."""
+
+    backend: str | None
+    store: str | os.PathLike[str] | None
+    project: str | None
+    zone: str | None
+    cluster: str | None
+    namespace: str | None
 
 
 def resolve(
-    *,
-    backend: str | None = None,
-    store: str | os.PathLike[str] | None = None,
-    profile: str | None = None,
-    environ: Mapping[str, str] | None = None,
+    *, profile: str | None = None, environ: Mapping[str, str] | None = None, **given: Unpack[TargetKwargs]
 ) -> Target:
-    """Where a call goes: arguments, then `KINETIC_*`, then the defaults.
+    """Where a call goes: arguments, then `KINETIC_*`, then the profile, then the defaults.
 
     Args:
-        backend: "local", or "module:Class" of a backend of one's own.
-        store: A folder or URL.
-        profile: A named target.
+        profile: A named target; None = KINETIC_PROFILE's, else the one in use.
         environ: Stands in for the process's environment.
+        **given: `backend` ("local", or "module:Class" of one's own), `store` (a folder or URL), `project`, `zone`,
+            `cluster`, `namespace`.
 
     Raises:
         ConfigError: A setting can't work; the message names it and where it came from.
@@ -96,12 +98,100 @@ def resolve(
         'local'
     """
     env = os.environ if environ is None else environ
-    _refuse_profile(profile, env)
-    root = home(env)
-    chosen = backend or env.get("KINETIC_BACKEND") or "local"
-    _check_backend(chosen, "backend=" if backend else "KINETIC_BACKEND=")
-    place = os.fspath(store) if store else env.get("KINETIC_STORE") or str(root / "store")
-    return Target(chosen, place, root)
+    chosen = active_profile(profile, env)
+    arguments: Mapping[str, object] = given
+    found = {name: find_setting(name, arguments.get(name), chosen, env) for name in FIELDS}
+    backend, store = found["backend"], found["store"].value
+    assert backend.value is not None
+    assert store is not None
+    check_backend(backend.value, _prefix("backend", backend.source))
+    if backend.value != "local":
+        places = (found[name] for name in _PLACES)
+        project, zone, cluster, namespace = (each.value if each.source != "default" else None for each in places)
+        return Target(backend.value, store, home(env), project, zone, cluster, namespace, profile=chosen)
+    told = tuple(f"{name}={found[name].value!r} ({found[name].source})" for name in _PLACES if _is_set(found[name]))
+    return Target(backend.value, store, home(env), overlooked=told, profile=chosen)
+
+
+_PLACES = ("project", "zone", "cluster", "namespace")
+_GOOGLE = "GOOGLE_CLOUD_PROJECT"
+
+
+def _is_set(found: Found) -> bool:
+    return found.source not in ("default", _GOOGLE)
+
+
+def find_setting(
+    name: str,
+    given: object,
+    profile: Profile | None,
+    environ: Mapping[str, str] | None = None,
+) -> Found:
+    """What a setting is: the argument, then its variable, then the profile, then the default.
+
+    Args:
+        name: Of :data:`SETTINGS`.
+        given: The argument or flag.
+        profile: The active one.
+        environ: Stands in for the process's environment.
+    """
+    env = os.environ if environ is None else environ
+    said = profile.fields.get(name) if profile else None
+    google = env.get(_GOOGLE) if name == "project" else None
+    candidates = (
+        (f"{name}=", str(given) if given else None),
+        (SETTINGS[name].env, env.get(SETTINGS[name].env)),
+        (f"profile {profile.name!r}" if profile else "", said),
+        (_GOOGLE, google),
+        ("default", _default(name, env)),
+    )
+    there = [(source, value) for source, value in candidates if value]
+    source, value = there[0] if there else ("default", None)
+    return Found(value, source, tuple(there[1:]))
+
+
+def _default(name: str, env: Mapping[str, str]) -> str | None:
+    if name == "home":
+        return str(home(env))
+    if name == "store":
+        return str(home(env) / "store")
+    if name == "profiles_file":
+        return str(profiles_file(env))
+    return SETTINGS[name].default if name in ("backend", "zone", "cluster", "namespace") else None
+
+
+def profiles_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Where the profiles are: keras-team/kinetic's own file, but for whoever has a KINETIC_HOME."""
+    env = os.environ if environ is None else environ
+    if given := env.get("KINETIC_PROFILES_FILE"):
+        return Path(given).expanduser().absolute()
+    if env.get("KINETIC_HOME"):
+        return home(env) / "profiles.json"
+    return Path("~/.kinetic/profiles.json").expanduser()
+
+
+def profiles(environ: Mapping[str, str] | None = None) -> Profiles:
+    """The profiles that there are.
+
+    Raises:
+        ConfigError: Their file can't be read, or isn't as it has to be.
+    """
+    return read_profiles(profiles_file(environ))
+
+
+def active_profile(given: str | None = None, environ: Mapping[str, str] | None = None) -> Profile | None:
+    """The profile that counts: the argument's, then KINETIC_PROFILE's, then the one in use.
+
+    Raises:
+        ConfigError: There is no such profile, or the file of profiles isn't as it has to be.
+    """
+    env = os.environ if environ is None else environ
+    there = profiles(env)
+    if given:
+        return there.find(given, "profile=")
+    if named := env.get("KINETIC_PROFILE"):
+        return there.find(named, "KINETIC_PROFILE=")
+    return there.find(there.current, "current=") if there.current else None
 
 
 def home(environ: Mapping[str, str] | None = None) -> Path:
@@ -200,6 +290,15 @@ def bundle_limit(environ: Mapping[str, str] | None = None) -> int:
     return int(text) * 10**6
 
 
+def strange_settings(profile: Profile | None, environ: Mapping[str, str] | None = None) -> list[str]:
+    """A line for every variable of the environment and key of a profile that looks like a setting and is none."""
+    found = [
+        f"{name} is set, but there is no such setting" + (f"; did you mean {near}?" if near else "")
+        for name, near in unknown_variables(os.environ if environ is None else environ)
+    ]
+    return found + (profile.describe_unknown() if profile else [])
+
+
 def color(environ: Mapping[str, str] | None = None) -> bool:
     """Whether a terminal may be given colours."""
     return setting("no_color", environ) is None
@@ -215,17 +314,16 @@ def owner() -> str:
     return os.environ.get("USER") or os.environ.get("LOGNAME") or ""
 
 
-def _refuse_profile(profile: str | None, env: Mapping[str, str]) -> None:
-    name = profile or env.get("KINETIC_PROFILE")
-    if name:
-        source = "profile=" if profile else "KINETIC_PROFILE="
-        raise ConfigError(
-            f"{source}{name!r}: profiles come with a later version of kinetic_ray. "
-            "Leave it out (unset KINETIC_PROFILE) to run on this machine"
-        )
+def check_backend(name: str, source: str) -> None:
+    """Refuses what can't be a backend.
 
+    Args:
+        name: "local", or "module:Class".
+        source: Where it came from, for the message, e.g. "KINETIC_BACKEND=".
 
-def _check_backend(name: str, source: str) -> None:
+    Raises:
+        ConfigError: With the nearest name.
+    """
     if name in BACKEND_PLACES or ":" in name:
         return
     if name in LATER_BACKENDS:
@@ -233,3 +331,8 @@ def _check_backend(name: str, source: str) -> None:
     near = get_close_matches(name, BACKEND_PLACES, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "'local' runs jobs on this machine"
     raise ConfigError(f"{source}{name!r}: no such backend; {hint}")
+
+
+def _prefix(name: str, source: str) -> str:
+    """How a message begins that names a value's source."""
+    return f"{source}: {name}=" if source.startswith("profile ") else source.removesuffix("=") + "="

@@ -47,6 +47,13 @@ class OptionKwargs(TypedDict, total=False):
     container_image: str | None
     local_ignore_image: bool
     backend: str | None
+    profile: str | None
+    project: str | None
+    zone: str | None
+    cluster: str | None
+    namespace: str | None
+    spot: bool
+    base_image_repo: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +79,8 @@ class Options:
         image: A container image.
         local_ignore_image: Run on this machine although an image is given.
         backend: Where to run; None = the environment's.
+        profile: A named target; None = the environment's.
+        of_clusters: What was given that only means something on a cluster: project, zone, spot, ...
     """
 
     accelerator: Accelerator
@@ -92,6 +101,8 @@ class Options:
     image: str | None = None
     local_ignore_image: bool = False
     backend: str | None = None
+    profile: str | None = None
+    of_clusters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def cpus_per_host(self) -> float:
@@ -101,6 +112,11 @@ class Options:
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
         """The call's variables: those that it captures of this environment, then its own."""
         return {**capture(self.capture_env_vars, environ), **self.env_vars}
+
+    def where(self) -> dict[str, Any]:
+        """What `config.resolve` takes of them."""
+        named = {name: self.of_clusters.get(name) for name in ("project", "zone", "cluster", "namespace")}
+        return {"backend": self.backend, "profile": self.profile, **named}
 
     def chosen_runtime(self) -> str:
         """The runtime, where "auto" is jax for a TPU where jax can be imported, else plain."""
@@ -136,12 +152,18 @@ def check_options(given: Mapping[str, Any]) -> Options:
         values.pop("accelerator", "cpu"), chips_per_host=values.get("chips_per_host"), hosts=values.pop("hosts", None)
     )
     if accelerator.spot:
-        raise _not_yet("accelerator", f"{accelerator.name}:spot")
+        values["spot"] = True
     typed: dict[str, Any] = {}
     for name, value in values.items():
         typed |= OPTIONS[name](name, value)
+    typed["of_clusters"] = _of_clusters(values)
     _check_resources(accelerator, typed)
     return Options(accelerator, **typed)
+
+
+def _of_clusters(values: Mapping[str, Any]) -> dict[str, Any]:
+    words = {name: values[name] for name in OF_CLUSTERS if values.get(name)}
+    return words | ({"backend": values["backend"]} if values.get("backend") in UPSTREAM_BACKENDS else {})
 
 
 def copy_given(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +225,7 @@ def _capture(name: str, value: Any) -> dict[str, Any]:
     patterns = check_texts(name, value)
     for pattern in patterns:
         check_env_name(name, pattern.removesuffix("*") or "*")
-        if "*" in pattern[:-1] or pattern == "*":
+        if "*" in pattern[:-1]:
             raise UsageError(f"{name}={pattern!r}: expected a name, or a prefix with '*' at its end such as 'WANDB_*'")
     return {name: patterns}
 
@@ -214,10 +236,24 @@ def _output_dir(name: str, value: Any) -> dict[str, Any]:
     return {name: os.fspath(value)}
 
 
-def _image(_name: str, value: Any) -> dict[str, Any]:
+def _image(name: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, str) or not value:
-        raise UsageError(f"image={value!r}: expected an image's name")
-    return {} if value == "bundled" else {"image": value}  # "bundled": upstream's word for "no image of my own"
+        raise UsageError(f"{name}={value!r}: expected an image's name")
+    return {} if value in UPSTREAM_IMAGES else {"image": value}
+
+
+def _backend(name: str, value: Any) -> dict[str, Any]:
+    return {} if value in UPSTREAM_BACKENDS else check_text(name, value)
+
+
+def _checked(check: Callable[[str, Any], dict[str, Any]]) -> Callable[[str, Any], dict[str, Any]]:
+    """The same check of what is no field of its own: it goes to `of_clusters`."""
+
+    def only_check(name: str, value: Any) -> dict[str, Any]:
+        check(name, value)
+        return {}
+
+    return only_check
 
 
 def _read_by_accelerator(_name: str, _value: Any) -> dict[str, Any]:
@@ -244,31 +280,36 @@ OPTIONS: Mapping[str, Callable[[str, Any], dict[str, Any]]] = {
     "image": _image,
     "container_image": _image,
     "local_ignore_image": check_flag,
-    "backend": check_text,
+    "backend": _backend,
+    "profile": check_text,
+    "project": _checked(check_text),
+    "zone": _checked(check_text),
+    "cluster": _checked(check_text),
+    "namespace": _checked(check_text),
+    "spot": _checked(check_flag),
+    "base_image_repo": _checked(check_text),
 }
+
+#: Options that name a cluster or what only one has.
+OF_CLUSTERS = ("project", "zone", "cluster", "namespace", "spot", "base_image_repo")
+#: keras-team/kinetic's words for an image that isn't one's own, and for how it makes a gang: no places of ours.
+UPSTREAM_IMAGES, UPSTREAM_BACKENDS = ("bundled", "prebuilt"), ("gke", "pathways")
 
 #: Options of later versions, with the values that mean nothing and so do no harm now.
 LATER: Mapping[str, tuple[Any, ...]] = {
-    "base_image_repo": (),
     "capacity": ("on-demand",),
-    "cluster": (),
     "debug": (False,),
     "dependencies": ([], ()),
     "failure": (),
     "hang_timeout": (),
     "lifecycle": ("shared",),
     "max_restarts": (0,),
-    "namespace": (),
     "placement": ("slice",),
-    "profile": (),
-    "project": (),
     "queue": (),
     "secrets": ([], ()),
-    "spot": (False,),
     "success": (),
     "ttl": (),
     "volumes": ({},),
-    "zone": (),
 }
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kinetic_ray.backends.base import Need
-from kinetic_ray.config import Target
+from kinetic_ray.calls.overlooked import tell_overlooked
+from kinetic_ray.config import Target, resolve
 from kinetic_ray.core.env_vars import check_env_size
 from kinetic_ray.core.extras import install_hint
 from kinetic_ray.errors import ConfigError, UsageError
@@ -70,11 +71,14 @@ def refuse_for_calls(name: str, options: Options) -> None:
             f"{name}.remote(): output_dir= is for durable jobs, {name}.run(...) and {name}.run_async(...): a call "
             f"keeps no files. Return what you need, or take it back: {name}.options(output_dir=None).remote(...)"
         )
-    if options.backend not in (None, "local"):
+    target = resolve(**options.where())
+    named = options.backend is not None or options.profile is not None
+    if named and target.backend != "local":
         raise UsageError(
-            f"{name}.remote(): backend={options.backend!r} has no Ray cluster that this process can join; "
+            f"{name}.remote(): backend={target.backend!r} has no Ray cluster that this process can join; "
             f"{name}.run_async(...) gives it a durable job"
         )
+    tell_overlooked(target, options)
     refuse_image(options)
     refuse_missing_runtime(options)
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
+from kinetic_ray.calls.overlooked import tell_overlooked
 from kinetic_ray.config import Target, resolve
 from kinetic_ray.core.names import IndexEntry, check_id, id_unix_ms
 from kinetic_ray.core.quantities import parse_duration
 from kinetic_ray.core.state import JobStatus
-from kinetic_ray.errors import ConfigError, DataError, UsageError
+from kinetic_ray.errors import DataError, UsageError
 from kinetic_ray.frames import own_frames_hidden
 from kinetic_ray.jobs.handle import JobHandle
 from kinetic_ray.journal import JobJournal, list_entries
@@ -25,20 +26,20 @@ _LOG = logging.getLogger("kinetic_ray")
 @own_frames_hidden()
 def attach(
     job_id: str,
+    project: str | None = None,
+    cluster: str | None = None,
     *,
     profile: str | None = None,
     store: str | os.PathLike[str] | None = None,
-    project: str | None = None,
-    cluster: str | None = None,
 ) -> JobHandle[Any]:
     """A handle of a job that some process has submitted.
 
     Args:
         job_id: "job-…", the whole of it. "latest" and shortened ids are the command's; `list_jobs()[0]` is the newest.
-        profile: A named target (later versions).
+        project: A cluster's project: passed over with a notice, for clusters come with a later version.
+        cluster: A cluster's name, likewise.
+        profile: A named target.
         store: The folder or URL where the job's records are; None = as configured.
-        project: A cloud project (later versions).
-        cluster: A cluster's name (later versions).
 
     Raises:
         UsageError: Not an id, or the store has no such job.
@@ -49,8 +50,8 @@ def attach(
         >>> kinetic.attach("job-0000000000e008000000000000").result()  # doctest: +SKIP
     """
     _check_whole_id(job_id)
-    _refuse_cloud(project=project, cluster=cluster)
-    target = resolve(store=store, profile=profile)
+    target = resolve(store=store, profile=profile, project=project, cluster=cluster)
+    tell_overlooked(target)
     handle: JobHandle[Any] = JobHandle(job_id, target)
     _ = handle.spec  # says that there is no such job, and where it looked
     return handle
@@ -65,34 +66,42 @@ def _check_whole_id(job_id: str) -> None:
 
 
 @own_frames_hidden()
-def list_jobs(
+def list_jobs(  # noqa: PLR0913  what upstream takes by position, and filters by keyword
+    project: str | None = None,
+    zone: str | None = None,
+    cluster: str | None = None,
+    namespace: str | None = None,
     *,
     state: JobStatus | str | None = None,
     name: str | None = None,
     tag: str | None = None,
     since: float | str | datetime | None = None,
+    profile: str | None = None,
     store: str | os.PathLike[str] | None = None,
-    **upstream: str | None,
 ) -> list[JobHandle[Any]]:
     """The jobs in the store, newest first.
 
     Args:
+        project: Which cluster, as the next three: passed over with a notice, for clusters come with a later version.
+        zone: Its zone.
+        cluster: Its name.
+        namespace: A namespace there.
         state: Only those of this status.
         name: Only those with this `name=`, or of this function.
         tag: Only those with this tag.
         since: Only those submitted after this: Unix seconds, a datetime, or a span such as "24h" before now.
+        profile: A named target.
         store: Another store than the configured one.
-        **upstream: `project`, `zone`, `cluster`, `namespace` (later versions).
 
     Example:
         >>> import kinetic_ray as kinetic
         >>> kinetic.list_jobs(state="RUNNING", since="24h")  # doctest: +SKIP
         [JobHandle('job-...')]
     """
-    _refuse_cloud(**upstream)
     wanted = None if state is None else _status(state)
     oldest = None if since is None else _unix(since)
-    target = resolve(store=store)
+    target = resolve(profile=profile, store=store, project=project, zone=zone, cluster=cluster, namespace=namespace)
+    tell_overlooked(target)
     opened = open_if_there(target)
     if opened is None:
         return []
@@ -149,11 +158,3 @@ def _unix(since: float | str | datetime) -> float:
     if isinstance(since, str):
         return time.time() - parse_duration(since, "since")
     return float(since)
-
-
-def _refuse_cloud(**given: str | None) -> None:
-    for name, value in given.items():
-        if name not in ("project", "zone", "cluster", "namespace"):
-            raise TypeError(f"list_jobs() got an unexpected keyword argument {name!r}")
-        if value is not None:
-            raise ConfigError(f"{name}={value!r}: clusters are not available yet in this version of kinetic_ray")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kinetic_ray import config
 from kinetic_ray.calls.asking import refuse_image, refuse_missing_runtime
+from kinetic_ray.calls.overlooked import tell_overlooked
 from kinetic_ray.config import Target
 from kinetic_ray.errors import ConfigError, UsageError
 from kinetic_ray.options import Options
@@ -19,6 +20,7 @@ def refuse_what_cannot_work(options: Options, target: Target) -> None:
         UsageError: An option; the message names it and the way out.
         ConfigError: A setting, or a package that is missing.
     """
+    tell_overlooked(target, options)
     if target.backend != "local":
         return
     refuse_image(options)

@@ -62,7 +62,7 @@ def submit(call: Call, options: Options, target: Target | None = None) -> JobHan
         UsageError, ConfigError, PayloadError: Refused; nothing was created.
         SubmissionError: The job is recorded, but the backend could not start it.
     """
-    target = config.resolve(backend=options.backend) if target is None else target
+    target = config.resolve(**options.where()) if target is None else target
     with not_created_on_interrupt(call.name):
         backend, store, spec = _recorded(call, options, target)
     with interruptible(spec.job_id):

@@ -15,13 +15,13 @@ from typing import Any
 
 from kinetic_ray.backends.local import backend, client, guard, residents
 from kinetic_ray.backends.local.paths import runtime_of
-from kinetic_ray.config import SETTINGS
 from kinetic_ray.errors import UsageError
 from kinetic_ray.jobs import JobHandle
+from kinetic_ray.settings import SETTINGS
 from kinetic_ray.testing.processes import driver_process, rank_process
 
 #: Settings that would lead calls elsewhere.
-_OURS = ("home", "backend", "store", "profile", "output_dir", "local_slices", "local_idle_s")
+_OURS = ("home", "backend", "store", "profile", "profiles_file", "output_dir", "local_slices", "local_idle_s")
 _START_S, _ANSWER_S = 300.0, 30.0
 
 

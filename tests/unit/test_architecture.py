@@ -18,6 +18,7 @@ PACKAGE = "kinetic_ray"
 # functions and for type checkers count as well.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("core", "errors", "version"),
+    ("settings", "profiles"),
     ("config", "frames", "lines", "options", "store", "journal", "wire", "payload", "bundle", "data"),
     ("runner",),
     ("backends",),

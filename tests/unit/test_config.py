@@ -9,6 +9,7 @@ from kinetic_ray import config
 from kinetic_ray.backends.base import load_backend
 from kinetic_ray.config import Target, resolve
 from kinetic_ray.errors import ConfigError
+from kinetic_ray.settings import SETTINGS
 
 ENV = {"KINETIC_HOME": "/somewhere/kinetic"}
 
@@ -51,8 +52,8 @@ def test_home_expands_and_becomes_absolute(monkeypatch: pytest.MonkeyPatch, tmp_
         ({"backend": "locl"}, {}, "backend='locl': no such backend; did you mean 'local'?"),
         ({}, {"KINETIC_BACKEND": "moon"}, "KINETIC_BACKEND='moon': no such backend; 'local' runs jobs on this machine"),
         ({}, {"KINETIC_BACKEND": "gke"}, "KINETIC_BACKEND='gke': not available yet"),
-        ({"profile": "team"}, {}, "profile='team': profiles come with a later version"),
-        ({}, {"KINETIC_PROFILE": "team"}, "unset KINETIC_PROFILE"),
+        ({"profile": "team"}, {}, "profile='team': no such profile in /somewhere/kinetic/profiles.json; make it"),
+        ({}, {"KINETIC_PROFILE": "team"}, "KINETIC_PROFILE='team': no such profile"),
     ],
 )
 def test_refusals_name_the_source_and_the_way_out(given: dict[str, str], env: dict[str, str], told: str) -> None:
@@ -74,7 +75,7 @@ def test_a_limit_that_is_no_number(text: str) -> None:
 def test_the_table_names_every_variable_that_is_read() -> None:
     source = Path(config.__file__).read_text()
     read = set(re.findall(r'env\.get\("(\w+)"\)', source)) - {"TERM", "USER", "LOGNAME"}
-    assert read <= {setting.env for setting in config.SETTINGS.values()}
+    assert read <= {setting.env for setting in SETTINGS.values()}
 
 
 def test_backends_of_ones_own_are_loaded_by_place() -> None:

@@ -843,7 +843,7 @@ def test_one_job_that_can_not_be_read_hides_no_other(configured: Recorder, wante
     [
         ({"state": "DONE"}, kinetic.UsageError),
         ({"since": "soon"}, kinetic.UsageError),
-        ({"project": "p"}, kinetic.ConfigError),
+        ({"profile": "p"}, kinetic.ConfigError),
         ({"colour": "red"}, TypeError),
     ],
 )

@@ -123,7 +123,8 @@ def test_what_type_checkers_know_is_what_there_is() -> None:
         ({"accelerator": "tpu-v6e-17"}, "tpu-v6e-16"),
         ({"accelerator": "tpu-v6e-16", "hosts": 3}, "contradicts"),
         ({"accelerator": 8}, "accelerator=8"),
-        ({"accelerator": "tpu-v6e-8:spot"}, "not available yet"),
+        ({"spot": "yes"}, "spot='yes': expected True or False"),
+        ({"project": 3}, "project=3: expected printable text"),
         ({"num_slices": 0}, "num_slices=0"),
         ({"num_slices": True}, "num_slices=True"),
         ({"hosts": "2"}, "hosts='2'"),
@@ -147,7 +148,8 @@ def test_what_type_checkers_know_is_what_there_is() -> None:
         ({"tags": {"team": "x"}}, "write tags=['team=x']"),
         ({"env_vars": {"KINETIC_RANK": "1"}}, "are set by kinetic_ray on every host"),
         ({"capture_env_vars": "HOME"}, "expected a list"),
-        ({"capture_env_vars": ["*"]}, "expected a name, or a prefix"),
+        ({"capture_env_vars": ["**"]}, "expected a name, or a prefix"),
+        ({"capture_env_vars": ["KINETIC_*"]}, "are set by kinetic_ray on every host"),
         ({"capture_env_vars": ["A*B"]}, "expected a name, or a prefix"),
         ({"tags": "nightly"}, "['nightly']"),
         ({"priority": "high"}, "priority='high': expected a whole number"),
@@ -170,9 +172,7 @@ def test_refusals(given: dict[str, Any], told: str) -> None:
 NOT_YET = {
     "max_restarts": 3, "failure": object(), "success": object(), "hang_timeout": "1h", "lifecycle": "per-job",
     "secrets": ["hf"], "dependencies": ["numpy"], "volumes": {"/data": object()}, "debug": True, "capacity": "spot",
-    "queue": "q", "ttl": 60, "placement": "kinetic.dev/rack", "profile": "p", "project": "p",
-    "zone": "z",
-    "cluster": "c", "namespace": "n", "spot": True, "base_image_repo": "r",
+    "queue": "q", "ttl": 60, "placement": "kinetic.dev/rack",
 }  # fmt: skip
 
 
@@ -205,9 +205,31 @@ def test_a_truthy_stand_in_for_nothing_is_not_nothing() -> None:
         checked(spot=0)
 
 
-def test_upstreams_names() -> None:
-    assert checked(container_image="me/img:1").image == "me/img:1"
-    assert checked(container_image="bundled").image is None
+@pytest.mark.parametrize(
+    ("given", "image"), [(None, None), ("bundled", None), ("prebuilt", None), ("me/img:1", "me/img:1")]
+)
+def test_upstreams_images(given: str | None, image: str | None) -> None:
+    assert checked(container_image=given).image == checked(image=given).image == image
+
+
+OF_A_CLUSTER = {
+    "project": "p", "zone": "z", "cluster": "c", "namespace": "n", "spot": True, "base_image_repo": "r",
+}  # fmt: skip
+
+
+def test_what_only_a_cluster_has_is_kept_apart() -> None:
+    options = checked(**OF_A_CLUSTER, profile="team")
+    assert (options.of_clusters, options.profile) == (OF_A_CLUSTER, "team")
+    named = {name: OF_A_CLUSTER[name] for name in ("project", "zone", "cluster", "namespace")}
+    assert options.where() == {"backend": None, "profile": "team", **named}
+    assert checked(accelerator="tpu-v6e-8:spot").of_clusters == {"spot": True}
+    assert checked(spot=False) == checked()
+
+
+@pytest.mark.parametrize("word", ["gke", "pathways"])
+def test_upstreams_backends_are_no_places_of_ours(word: str) -> None:
+    options = checked(backend=word)
+    assert (options.backend, options.of_clusters) == (None, {"backend": word})
 
 
 def test_given_containers_are_copied() -> None:
@@ -232,12 +254,14 @@ ENVIRON = {"WANDB_KEY": "k", "WANDB_MODE": "m", "HOME": "/h", "PATH": "/bin", "K
         (["HOME"], ["HOME"]),
         (["K*", "L*", "P*"], []),
         (["W*", "LD_PRELOAD"], ["LD_PRELOAD", "WANDB_KEY", "WANDB_MODE"]),
+        (["*"], ["WANDB_KEY", "WANDB_MODE"]),
+        (["*", "HOME"], ["HOME", "WANDB_KEY", "WANDB_MODE"]),
     ],
 )
 def test_capture(patterns: list[str], names: list[str]) -> None:
     assert capture(patterns, ENVIRON) == {name: ENVIRON[name] for name in names}
 
 
-@given(st.dictionaries(st.sampled_from([*NOT_BY_WILDCARD, "A", "B_C"]), st.text()), st.sampled_from(["A*", "P*", "C*"]))
+@given(st.dictionaries(st.sampled_from([*NOT_BY_WILDCARD, "A", "B_C"]), st.text()), st.sampled_from(["*", "A*", "P*", "C*"]))
 def test_a_wildcard_never_takes_what_belongs_to_the_machine(environ: dict[str, str], pattern: str) -> None:
     assert not set(capture([pattern], environ)) & NOT_BY_WILDCARD
