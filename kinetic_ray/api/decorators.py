@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
@@ -25,6 +25,11 @@ R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: What follows the accelerator in keras-team/kinetic's `run`.
+UPSTREAM_ORDER = (
+    "container_image", "base_image_repo", "zone", "project", "capture_env_vars", "cluster", "backend", "namespace",
+    "volumes", "spot", "output_dir", "debug",
+)  # fmt: skip
 #: What a decorator without `accelerator=` takes; upstream's for `run`.
 RUN_DEFAULT, REMOTE_DEFAULT = "tpu-v5e-1", "cpu"
 
@@ -67,17 +72,18 @@ def _shows_options(accelerator: str) -> Callable[[F], F]:
 def run(function: Callable[P, R], /) -> RemoteFunction[P, R]: ...
 @overload
 def run(
-    accelerator: str | None = None, /, **options: Unpack[OptionKwargs]
+    accelerator: str | None = None, /, *upstream: Any, **options: Unpack[OptionKwargs]
 ) -> Callable[[Callable[P, R]], RemoteFunction[P, R]]: ...
 @_shows_options(RUN_DEFAULT)
 @own_frames_hidden()
-def run(function: Any = None, /, **options: Any) -> Any:
+def run(function: Any = None, /, *upstream: Any, **options: Any) -> Any:
     """Makes a function run as a job when it is called: the call blocks, streams logs and returns the value.
 
     Works with and without parentheses.
 
     Args:
         function: The function; or the accelerator, as upstream's first argument.
+        *upstream: What follows the accelerator in keras-team/kinetic's `run`, in its order.
         **options: None stands for "not given". docs/reference.md says more.
             accelerator: "tpu-v6e-16", "cpu", ... ("tpu-v5e-1").
             num_slices, hosts, chips_per_host: The gang's shape, where the accelerator's name leaves it open.
@@ -89,7 +95,8 @@ def run(function: Any = None, /, **options: Any) -> Any:
             output_dir: Where files in `context().output_dir` are kept.
             name, tags: For people, and to find it again.
             priority: Higher goes first among those that wait.
-            image, container_image, local_ignore_image, backend: Where and in what to run it.
+            image, container_image, local_ignore_image, backend, profile: Where and in what to run it.
+            project, zone, cluster, namespace, spot, base_image_repo: For clusters; passed over on this machine.
 
     Raises:
         UsageError: An unknown option, or a value that can't be right.
@@ -102,7 +109,7 @@ def run(function: Any = None, /, **options: Any) -> Any:
         >>> train
         <kinetic.run function train on tpu-v6e-16>
     """
-    return _decorate(function, options, default=RUN_DEFAULT, calls_run=True)
+    return _decorate(function, {**_by_name(upstream, options), **options}, default=RUN_DEFAULT, calls_run=True)
 
 
 @overload
@@ -156,6 +163,17 @@ def submit_script(path: str, argv: list[str], **options: Unpack[OptionKwargs]) -
         raise UsageError(f"{path}: no such script")
     checked = check_options({"accelerator": REMOTE_DEFAULT, **options})
     return submit(Call(run_script, (list(argv),), {}, script.name, script), checked)
+
+
+def _by_name(upstream: Sequence[Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Upstream's arguments by their names; Python's own errors for too many, and for one that is given twice."""
+    if len(upstream) > len(UPSTREAM_ORDER):
+        most = len(UPSTREAM_ORDER) + 1
+        raise TypeError(f"run() takes at most {most} positional arguments, as keras-team/kinetic's; name the others")
+    named = dict(zip(UPSTREAM_ORDER, upstream, strict=False))
+    if twice := [name for name in named if name in options]:
+        raise TypeError(f"run() got multiple values for argument {twice[0]!r}")
+    return named
 
 
 def _decorate(function: Any, options: dict[str, Any], *, default: str, calls_run: bool) -> Any:

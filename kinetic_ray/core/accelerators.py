@@ -87,13 +87,16 @@ class Accelerator:
         return f"{self.name}: {size}{machine}{cores}"
 
 
-def parse_accelerator(text: str, *, chips_per_host: int | None = None, hosts: int | None = None) -> Accelerator:
+def parse_accelerator(
+    text: str, spot: bool = False, *, chips_per_host: int | None = None, hosts: int | None = None
+) -> Accelerator:
     """Resolves a spelling of an accelerator.
 
     Args:
         text: "tpu-v6e-16", "tpu-v5p-2x2x4", "gpu-l4x4", "cpu", "cpu:8" and keras-team/kinetic's other spellings:
             the prefix left out or with a colon, a bare family or count, GKE's labels, ":spot" at the end. Upper
             and lower case are the same. A TPU's number counts chips, never cores.
+        spot: As ":spot" at the end.
         chips_per_host: For v6e and v5e slices of 8 chips, 4 takes two 4-chip machines instead of one with 8.
         hosts: Hosts of a cpu or GPU gang (1). A TPU's hosts follow from its name.
 
@@ -111,7 +114,7 @@ def parse_accelerator(text: str, *, chips_per_host: int | None = None, hosts: in
     lowered = text.strip().lower()
     spelling = lowered.removesuffix(_SPOT)
     found = _with_hosts(_resolve(text, spelling), chips_per_host, hosts)
-    return replace(found, spot=spelling != lowered)
+    return replace(found, spot=spot or spelling != lowered)
 
 
 def all_accelerators() -> tuple[Accelerator, ...]:

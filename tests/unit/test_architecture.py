@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("backends",),
     ("jobs", "calls"),
     ("ui",),
-    ("api", "batch", "sweep"),
+    ("api", "batch", "collections", "credentials", "debug", "job_status", "sweep"),
     ("",),  # kinetic_ray/__init__.py
     ("cli", "__main__"),
     ("testing",),
