@@ -20,7 +20,8 @@ from kinetic_ray.frames import own_frames_hidden, raise_told
 from kinetic_ray.jobs.logs import LogPump, find_log, read_log, read_tail
 from kinetic_ray.jobs.phases import JobPhase, phase_of
 from kinetic_ray.jobs.results import Ended
-from kinetic_ray.jobs.upstream import CancelKwargs, CleanupKwargs, ResultKwargs, check_names, shower
+from kinetic_ray.jobs.swapped import SwappedHandle, named
+from kinetic_ray.jobs.upstream import CancelKwargs, CleanupKwargs, ResultKwargs, shower
 from kinetic_ray.jobs.watching import Reporter, Watch, interruptible, until_ended
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.store import Store, open_store
@@ -30,7 +31,7 @@ R = TypeVar("R")
 _CANCEL_WAIT = 60.0
 
 
-class JobHandle(Generic[R]):
+class JobHandle(SwappedHandle, Generic[R]):
     """One durable job. Handles are cheap, equal by job id, and can be pickled.
 
     Example:
@@ -160,7 +161,7 @@ class JobHandle(Generic[R]):
         return self._ended(timeout).state.status
 
     @own_frames_hidden()
-    def result(self, timeout: float | None = None, **upstream: Unpack[ResultKwargs]) -> R:
+    def result(self, timeout: float | None = None, *_placed: Any, **upstream: Unpack[ResultKwargs]) -> R:
         """Waits for the job and gives its value, as often as it is asked, in any process.
 
         A broken connection to the store or the cluster is waited out. Ctrl-C ends the waiting, not the job.
@@ -183,12 +184,12 @@ class JobHandle(Generic[R]):
             >>> kinetic.attach(job_id).result(timeout=60)  # doctest: +SKIP
             0.97
         """
-        check_names("result", upstream, ResultKwargs)
-        show = shower(upstream, LogPump(self._store, self._journal.keys))
+        given: ResultKwargs = named("result", _placed, upstream, ResultKwargs)
+        show = shower(given, LogPump(self._store, self._journal.keys))
         with interruptible(self.job_id):
             ended = self._ended(timeout, show)
-        value = self._value(ended, 0 if upstream.get("stream_logs") else None)
-        if upstream.get("cleanup"):
+        value = self._value(ended, 0 if given.get("stream_logs") else None)
+        if given.get("cleanup"):
             self.cleanup()
         return value
 
@@ -284,7 +285,7 @@ class JobHandle(Generic[R]):
     # Doing something to it.
 
     @own_frames_hidden()
-    def cancel(self, **upstream: Unpack[CancelKwargs]) -> None:
+    def cancel(self, *_placed: Any, **upstream: Unpack[CancelKwargs]) -> None:
         """Stops the job and waits until it has stopped; does nothing to one that has ended.
 
         Args:
@@ -293,7 +294,7 @@ class JobHandle(Generic[R]):
         Raises:
             TimeoutError: Not stopped by then; the request stands.
         """
-        check_names("cancel", upstream, CancelKwargs)
+        given: CancelKwargs = named("cancel", _placed, upstream, CancelKwargs)
         if not self._journal.exists() or self._journal.state().is_terminal:
             return
         self._journal.request_cancel({"by": config.owner(), "at": time.time()})
@@ -301,17 +302,17 @@ class JobHandle(Generic[R]):
             self._backend.cancel(self._store.url, self.job_id)
         else:
             self._close_as_cancelled()
-        self._wait_until_stopped(upstream.get("cleanup_timeout") or _CANCEL_WAIT)
+        self._wait_until_stopped(given.get("cleanup_timeout") or _CANCEL_WAIT)
 
-    def cleanup(self, **upstream: Unpack[CleanupKwargs]) -> None:
+    def cleanup(self, *_placed: Any, **upstream: Unpack[CleanupKwargs]) -> None:
         """Cancels the job if it hasn't ended and removes its records; an `output_dir` of one's own stays.
 
         Args:
             **upstream: `gcs=False` keeps the records; `k8s`, `cleanup_timeout`, `cleanup_poll_interval`.
         """
-        check_names("cleanup", upstream, CleanupKwargs)
-        self.cancel(cleanup_timeout=upstream.get("cleanup_timeout"))
-        if upstream.get("gcs", True):
+        given: CleanupKwargs = named("cleanup", _placed, upstream, CleanupKwargs)
+        self.cancel(cleanup_timeout=given.get("cleanup_timeout"))
+        if given.get("gcs", True):
             self._journal.erase()
 
     def _wait_until_stopped(self, timeout: float) -> None:
