@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -14,11 +15,11 @@ from kinetic_ray.config import Target, resolve
 from kinetic_ray.core.names import IndexEntry, check_id, id_unix_ms
 from kinetic_ray.core.quantities import parse_duration
 from kinetic_ray.core.state import JobStatus
-from kinetic_ray.errors import DataError, UsageError
+from kinetic_ray.errors import ConfigError, DataError, UsageError
 from kinetic_ray.frames import own_frames_hidden
 from kinetic_ray.jobs.handle import JobHandle
 from kinetic_ray.journal import JobJournal, list_entries
-from kinetic_ray.store import Store, open_store
+from kinetic_ray.store import MissingKey, Store, open_store
 
 _LOG = logging.getLogger("kinetic_ray")
 
@@ -118,23 +119,34 @@ def _handles(
             yield JobHandle(entry.job_id, target, store=store)
 
 
-def _state_of(store: Store, entry: IndexEntry) -> JobStatus:
-    """An end in the index is true; anything else may have changed since."""
+def _state_of(store: Store, entry: IndexEntry) -> JobStatus | None:
+    """An end in the index is true; anything else may have changed since. None where that can't be read."""
     status = JobStatus(entry.state)
-    return status if status.is_terminal else JobJournal(store, entry.job_id).state().status
+    if status.is_terminal:
+        return status
+    with _left_out_if_unreadable(entry.job_id):
+        journal = JobJournal(store, entry.job_id)
+        state = journal.state()
+        return state.status if state.epoch or journal.exists() else None
+    return None
 
 
 def _fits(handle: JobHandle[Any], name: str | None, tag: str | None) -> bool:
     """Whether a job has the name and the tag; one whose spec can't be read, or was just cleaned up, has none."""
     if name is None and tag is None:
         return True
-    try:
+    with suppress(UsageError), _left_out_if_unreadable(handle.job_id):  # UsageError: it was just cleaned up
         return name in (None, handle.name, handle.func_name) and (tag is None or tag in handle.tags)
-    except UsageError:  # cleaned up since the index was read
-        return False
-    except DataError as exc:
-        _LOG.warning("%s is left out: %s", handle.job_id, exc)
-        return False
+    return False
+
+
+@contextmanager
+def _left_out_if_unreadable(job_id: str) -> Iterator[None]:
+    """One damaged job, or one that a newer version wrote, hides no other."""
+    try:
+        yield
+    except (DataError, ConfigError, MissingKey) as exc:
+        _LOG.warning("%s is left out: %s", job_id, exc)
 
 
 def open_if_there(target: Target) -> Store | None:

@@ -45,10 +45,10 @@ def phase_of(journal: JobJournal, backend: Backend) -> JobPhase:
 
     A backend that can't be asked changes nothing: the records are told, and the trouble.
     """
-    state = journal.state()
-    if state.epoch == 0 and not journal.exists():
+    if not journal.exists():  # whatever else of it may still lie there
         where = f"no job {journal.job_id} in the store {journal.store.url}"
         return JobPhase(JobStatus.NOT_FOUND, "", message=where)
+    state = journal.state()
     if state.is_terminal:
         return _told(state, state.message)
     try:

@@ -24,6 +24,7 @@ import kinetic_ray as kinetic
 from kinetic_ray.backends.base import Liveness, Need, Observation
 from kinetic_ray.config import Target
 from kinetic_ray.core.outcome import Outcome
+from kinetic_ray.core.records import dump_record
 from kinetic_ray.core.state import Event, EventKind, JobState, JobStatus, Reason
 from kinetic_ray.errors import StoreError
 from kinetic_ray.frames import own_frames_hidden
@@ -830,11 +831,29 @@ def test_list_jobs(configured: Recorder) -> None:
     assert ids(since="1h") == []
 
 
-@pytest.mark.parametrize("wanted", [{"name": "train"}, {"tag": "nightly"}, {"name": "train", "tag": "nightly"}])
-def test_one_job_that_can_not_be_read_hides_no_other(configured: Recorder, wanted: dict[str, str]) -> None:
-    good, gone, torn = (configured.succeeded(number, tags=("nightly",)) for number in (1, 2, 3))
+NEWER = dump_record("cancel", {}).replace(b'"version":1', b'"version":9')
+
+
+@pytest.mark.parametrize("damage", [b"torn", NEWER], ids=["torn", "of a newer version"])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"name": "train"},
+        {"tag": "nightly"},
+        {"name": "train", "tag": "nightly"},
+        {"state": "RUNNING"},
+        {"state": "RUNNING", "tag": "nightly"},
+    ],
+)
+def test_one_job_that_can_not_be_read_hides_no_other(
+    configured: Recorder, wanted: dict[str, str], damage: bytes
+) -> None:
+    good, gone, torn = (configured.running(number, tags=("nightly",)) for number in (1, 2, 3))
     configured.store.delete(gone.keys.spec)  # a clean-up that has not come to the index yet
-    configured.store.put(torn.keys.spec, b"torn")
+    for key in (torn.keys.spec, *configured.store.list(torn.keys.events(1))):
+        configured.store.put(key, damage.replace(b'"cancel"', b'"spec"' if key == torn.keys.spec else b'"events"'))
+    if set(wanted) == {"state"}:
+        configured.store.delete_tree(gone.keys.drivers)
     assert [job.job_id for job in kinetic.list_jobs(**wanted)] == [good.job_id]
 
 

@@ -1,6 +1,7 @@
 """The submit loop against a Jobs API that misbehaves: every job that is handed over gets one end."""
 
 import asyncio
+import logging
 import shlex
 import socket
 import sys
@@ -22,7 +23,7 @@ from kinetic_ray.core.outcome import Blob
 from kinetic_ray.core.spec import Fingerprint, JobSpec
 from kinetic_ray.core.state import Event, EventKind, JobState
 from kinetic_ray.errors import ConfigError, KineticError, SubmissionError, UsageError
-from kinetic_ray.journal import JobJournal
+from kinetic_ray.journal import DriverLog, JobJournal, list_entries
 from kinetic_ray.store import Store, open_store
 from tests.unit.jobs_api import TOKEN, FakeJobsApi
 
@@ -68,8 +69,8 @@ class _Bench:
         self._made += 1
         job_id = make_id("job", self._made, bytes(10))
         client = Fingerprint("3.11", "2.60", "3", "0")
-        spec = JobSpec(job_id, "f", float(self._made), "cpu", Blob("ab" * 32, 3), client, priority=priority)
-        self.journal(job_id).create(spec, {})
+        spec = JobSpec(job_id, "f", float(self._made), "cpu", Blob("ab" * 32, 3), client, env_id="e", priority=priority)
+        self.journal(job_id).create(spec, {"TOKEN": "secret"})
         return job_id
 
     async def hand_over(self, *job_ids: str) -> None:
@@ -297,6 +298,100 @@ def test_a_job_that_its_driver_ended_is_left_as_it_is(tmp_path: Path, api: FakeJ
 
     _run(tmp_path, api, test)
     assert api.asked.count("POST /api/jobs/") == 1
+
+
+def end(log: DriverLog) -> None:
+    log.append(Event(EventKind.ENDED, 1.0, {"status": "SUCCEEDED"}))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "when it is handed over again"])
+def test_what_a_driver_leaves_that_dies_just_after_the_end_is_done(
+    tmp_path: Path, api: FakeJobsApi, again: bool
+) -> None:
+    async def test(bench: _Bench) -> None:
+        if again:
+            job_id = bench.create()
+            end(bench.journal(job_id).claim({}))
+            await bench.hand_over(job_id)
+        else:
+            job_id = await bench.submitted()
+            await bench.driver_comes(job_id)
+            end(bench.journal(job_id).claim({}))
+            await bench.driver_goes(job_id)
+        assert (await bench.until_gone(job_id)).status == "SUCCEEDED"
+        assert bench.store.walk(bench.journal(job_id).keys.env_folder) == []
+        assert [entry.state for entry in list_entries(bench.store)] == ["SUCCEEDED"]
+
+    _run(tmp_path, api, test)
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["after its end", "while it runs"])
+@pytest.mark.parametrize("status", ["SUCCEEDED", "FAILED", "STOPPED", "RUNNING"])
+def test_a_job_that_was_cleaned_up_stays_so_whatever_its_driver_does(
+    tmp_path: Path, api: FakeJobsApi, caplog: pytest.LogCaptureFixture, status: str, ended: bool
+) -> None:
+    async def test(bench: _Bench) -> None:
+        job_id = await bench.submitted()
+        await bench.driver_comes(job_id)
+        log = bench.journal(job_id).claim({})
+        if ended:
+            end(log)
+        bench.journal(job_id).erase()
+        await bench.driver_goes(job_id, status)
+        await bench.until_gone(job_id)
+        assert bench.store.walk("") == ["format.json"]
+
+    _run(tmp_path, api, test)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("when", ["waiting", "before its driver came", "unknown"])
+def test_a_job_that_was_cleaned_up_early_stays_so(
+    tmp_path: Path, api: FakeJobsApi, caplog: pytest.LogCaptureFixture, when: str
+) -> None:
+    async def test(bench: _Bench) -> None:
+        first = await bench.submitted()
+        await bench.driver_comes(first)
+        job_id = bench.create()
+        if when != "unknown":
+            await bench.hand_over(job_id)
+        if when == "before its driver came":
+            bench.loop.max_drivers = 2
+            await bench.driver_goes(first)
+            await bench.until(lambda: job_id in api.jobs)
+        bench.journal(job_id).erase()
+        await bench.loop.cancel(bench.store.url, job_id)
+        await bench.until(lambda: bench.loop.observe(job_id)[0] in ("gone", "unknown"))
+        bench.journal(first).erase()
+        assert bench.store.walk("") == ["format.json"]
+
+    _run(tmp_path, api, test, max_drivers=1)
+    assert caplog.messages == []
+
+
+def test_a_store_that_is_away_for_a_while_costs_no_job_its_end(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        ended, lost = [await bench.submitted() for _ in range(2)]
+        for job_id in (ended, lost):
+            await bench.driver_comes(job_id)
+        end(bench.journal(ended).claim({}))
+        (tmp_path / "store").rename(tmp_path / "elsewhere")
+        for job_id in (ended, lost):
+            await bench.driver_goes(job_id)
+        await bench.until(lambda: len(caplogged) >= 2)
+        assert bench.loop.open_jobs() == [ended, lost]
+        (tmp_path / "elsewhere").rename(tmp_path / "store")
+        assert (await bench.until_gone(ended)).status == "SUCCEEDED"
+        assert (await bench.until_gone(lost)).reason == "DriverLost"
+
+    caplogged: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: caplogged.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("kinetic_ray.backends.local.records").addHandler(handler)
+    try:
+        _run(tmp_path, api, test)
+    finally:
+        logging.getLogger("kinetic_ray.backends.local.records").removeHandler(handler)
 
 
 def test_cancel_of_a_waiting_job_closes_it_unrun(tmp_path: Path, api: FakeJobsApi) -> None:

@@ -10,17 +10,17 @@ import sys
 import time
 from asyncio import to_thread
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from kinetic_ray.backends.local.head import HeadReport
 from kinetic_ray.backends.local.hub import Hub, push
 from kinetic_ray.backends.local.job import Job, Patience
+from kinetic_ray.backends.local.records import close_job, close_lost, is_finished, open_shared, surely
 from kinetic_ray.backends.local.rest import TERMINAL, ApiError, JobsApi
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import JobStatus, Reason
-from kinetic_ray.errors import ConfigError, KineticError, SubmissionError
+from kinetic_ray.errors import KineticError, SubmissionError
 from kinetic_ray.journal import JobJournal
-from kinetic_ray.store import Store, open_store
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ MAX_DRIVERS = 8
 _MESSAGE_CHARS = 4000
 _POLL_S = 0.1
 _REMEMBERED = 2000
+
+T = TypeVar("T")
 
 
 class HeadLike(Protocol):
@@ -83,7 +85,7 @@ class SubmitLoop:
         """
         if self._known(job_id):
             return
-        journal = JobJournal(await to_thread(_open, store_url), job_id)
+        journal = JobJournal(await to_thread(open_shared, store_url), job_id)
         spec = await to_thread(journal.spec)
         if not self._known(job_id):
             self._jobs[job_id] = Job(job_id, journal, spec)
@@ -96,8 +98,8 @@ class SubmitLoop:
             job.cancelled = True
             job.changed.set()
             return
-        journal = JobJournal(await to_thread(_open, store_url), job_id)
-        await to_thread(_close, journal, JobStatus.STOPPED, Reason.CANCELLED, "cancelled before it was started")
+        journal = JobJournal(await to_thread(open_shared, store_url), job_id)
+        await to_thread(close_job, journal, JobStatus.STOPPED, Reason.CANCELLED, "cancelled before it was started")
         if job is not None and job.state == "waiting":
             job.state = "gone"
 
@@ -153,7 +155,8 @@ class SubmitLoop:
         await self.close()
         for job in open_jobs:
             with contextlib.suppress(KineticError, OSError):
-                await self._close_lost(job, why)
+                await to_thread(close_lost, job.journal, why)
+            job.state = "gone"
 
     # The queue.
 
@@ -198,12 +201,11 @@ class SubmitLoop:
         self._fill()
 
     async def _run(self, job: Job) -> None:
-        state = await to_thread(job.journal.state)
-        if state.is_terminal:
+        if await self._surely(is_finished, job.journal):
             return
         self._foresee(job.spec)
         api = await self._api()
-        if not job.cancelled and not await to_thread(job.journal.cancel_requested):
+        if not job.cancelled and not await self._surely(job.journal.cancel_requested):
             await self._post(api, job)
             await self._until_gone(api, job)
             while await self._is_succeeded(job):
@@ -266,9 +268,9 @@ class SubmitLoop:
 
     async def _is_succeeded(self, job: Job) -> bool:
         """Whether a newer driver, which has fenced the one that went, says hello in time: closing would fence it."""
-        if job.cancelled or not job.driven or await to_thread(job.journal.newest_claim) <= job.epoch:
+        if job.cancelled or not job.driven or await self._surely(job.journal.newest_claim) <= job.epoch:
             return False
-        if (await to_thread(job.journal.state)).is_terminal:
+        if await self._surely(is_finished, job.journal):
             return False
         deadline = time.monotonic() + self._patience.notice
         while job.driver is None and (left := deadline - time.monotonic()) > 0:
@@ -288,8 +290,8 @@ class SubmitLoop:
         return found is None or found["status"] in TERMINAL
 
     async def _settle(self, api: JobsApi, job: Job) -> None:
-        """Sees to it that a job without a driver has an end in its journal."""
-        if (await to_thread(job.journal.state)).is_terminal:
+        """Sees to it that a job without a driver has an end in its journal, unless it was cleaned up."""
+        if await self._surely(is_finished, job.journal):
             job.message = ""
             return
         if job.cancelled or not await self._ends_within(api, job, self._patience.notice):
@@ -297,7 +299,7 @@ class SubmitLoop:
                 await to_thread(api.stop, job.job_id)
             await self._ends_within(api, job, self._patience.stop)
         elif job.stopped:
-            await to_thread(_close, job.journal, JobStatus.STOPPED, Reason.CANCELLED, "stopped by `ray job stop`")
+            await self._surely(close_job, job.journal, JobStatus.STOPPED, Reason.CANCELLED, "stopped by `ray job stop`")
             return
         await self._close_lost(job, f"its driver has gone. {job.message}".strip())
 
@@ -310,18 +312,9 @@ class SubmitLoop:
         return False
 
     async def _close_lost(self, job: Job, why: str) -> None:
-        if await to_thread(job.journal.cancel_requested):
-            await to_thread(_close, job.journal, JobStatus.STOPPED, Reason.CANCELLED, "cancelled")
-        else:
-            await to_thread(_close, job.journal, JobStatus.FAILED, Reason.DRIVER_LOST, why)
+        await self._surely(close_lost, job.journal, why)
         job.state = "gone"
 
-
-def _close(journal: JobJournal, status: JobStatus, reason: Reason, message: str) -> None:
-    journal.close(status, reason, message, time.time())
-
-
-def _open(store_url: str) -> Store:
-    if store_url.startswith("memory:"):
-        raise ConfigError(f"{store_url}: a store in one process's memory can't be shared with a cluster")
-    return open_store(store_url, create=False)
+    async def _surely(self, act: Callable[..., T], *args: Any) -> T:
+        """Waits long for a store that is away: a job whose end can't be written has none."""
+        return await surely(self._patience.store, act, *args)
