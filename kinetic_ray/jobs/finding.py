@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from kinetic_ray.calls.overlooked import tell_overlooked
 from kinetic_ray.config import Target, resolve
@@ -22,6 +21,8 @@ from kinetic_ray.journal import JobJournal, list_entries
 from kinetic_ray.store import MissingKey, Store, open_store
 
 _LOG = logging.getLogger("kinetic_ray")
+
+T = TypeVar("T")
 
 
 @own_frames_hidden()
@@ -124,29 +125,35 @@ def _state_of(store: Store, entry: IndexEntry) -> JobStatus | None:
     status = JobStatus(entry.state)
     if status.is_terminal:
         return status
-    with _left_out_if_unreadable(entry.job_id):
-        journal = JobJournal(store, entry.job_id)
+    journal = JobJournal(store, entry.job_id)
+
+    def look() -> JobStatus | None:
         state = journal.state()
         return state.status if state.epoch or journal.exists() else None
-    return None
+
+    return _if_readable(entry.job_id, look)
 
 
 def _fits(handle: JobHandle[Any], name: str | None, tag: str | None) -> bool:
     """Whether a job has the name and the tag; one whose spec can't be read, or was just cleaned up, has none."""
     if name is None and tag is None:
         return True
-    with suppress(UsageError), _left_out_if_unreadable(handle.job_id):  # UsageError: it was just cleaned up
+
+    def look() -> bool:
         return name in (None, handle.name, handle.func_name) and (tag is None or tag in handle.tags)
-    return False
+
+    return bool(_if_readable(handle.job_id, look))
 
 
-@contextmanager
-def _left_out_if_unreadable(job_id: str) -> Iterator[None]:
+def _if_readable(job_id: str, look: Callable[[], T]) -> T | None:
     """One damaged job, or one that a newer version wrote, hides no other."""
     try:
-        yield
+        return look()
     except (DataError, ConfigError, MissingKey) as exc:
         _LOG.warning("%s is left out: %s", job_id, exc)
+    except UsageError:  # cleaned up since the index was read
+        pass
+    return None
 
 
 def open_if_there(target: Target) -> Store | None:
