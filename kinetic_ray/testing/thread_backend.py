@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, EventKind, JobStatus, RankPhase, Reason
-from kinetic_ray.journal import DriverLog, JobJournal
+from kinetic_ray.journal import DriverLog, Fenced, JobJournal
 from kinetic_ray.payload import load_call
 from kinetic_ray.runner.capture import describe_error, dump_exception, dump_value, reason_of
 from kinetic_ray.store import open_store
@@ -80,6 +81,11 @@ class _Driver:
         self._log: DriverLog = journal.claim({"role": "thread"})
 
     def run(self) -> None:
+        with suppress(Fenced):  # the job was cancelled or cleaned up meanwhile
+            self._drive()
+        self._journal.settle()
+
+    def _drive(self) -> None:
         accelerator = _accelerator_of(self._spec)
         hosts = [_host(rank, accelerator) for rank in range(accelerator.hosts * self._spec.num_slices)]
         self._append(EventKind.DRIVER_STARTED)
@@ -92,7 +98,6 @@ class _Driver:
                 outcome = self._rank(host["rank"])
                 failed = None if outcome.ok else outcome
         self._end(failed)
-        self._journal.settle()
 
     def _rank(self, rank: int) -> Outcome:
         phase = RankPhase.LOAD

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -384,3 +384,37 @@ def test_an_end_that_anyone_has_seen_is_the_end(order: list[str], kill: dict[str
         assert store.walk(journal.keys.env_folder) == []
         assert journal.close(JobStatus.FAILED, Reason.HANG, "later still", 3.0) == final
         assert [entry.state for entry in list_entries(store)] == [final.status]
+
+
+def _serve(journal: JobJournal) -> None:
+    """A driver and its host, from claim to clearing up."""
+    with suppress(UsageError):
+        log = journal.claim({})
+        log.append(_event(EventKind.ATTEMPT_STARTED, attempt=1))
+        journal.index(SPEC, JobStatus.RUNNING)
+        journal.publish_outcome(log.epoch, 1, Outcome(0, True))
+        log.beat()
+        log.check()
+        log.append(ENDED)
+        journal.settle()
+
+
+CLEANERS = ["driver", "supervisor", "canceller", "cleaner", "other cleaner"]
+CLEANER_BURSTS = st.lists(st.tuples(st.sampled_from(CLEANERS), st.integers(1, 9)), max_size=30)
+
+
+@settings(max_examples=120, deadline=None)
+@given(CLEANER_BURSTS.map(lambda bursts: [name for name, count in bursts for _ in range(count)]))
+def test_whoever_works_on_a_job_while_it_is_cleaned_up_brings_nothing_back(order: list[str]) -> None:
+    with _fresh_store() as store:
+        JobJournal(store, JOB).create(SPEC, {"TOKEN": "secret"})
+        Turns(store, order, {}).run(
+            {
+                "driver": _serve,
+                "supervisor": lambda journal: journal.close(JobStatus.FAILED, Reason.DRIVER_LOST, "", 1.0),
+                "canceller": lambda journal: journal.request_cancel({}),
+                "cleaner": JobJournal.erase,
+                "other cleaner": JobJournal.erase,
+            }
+        )
+        assert store.walk("") == ["format.json"]
