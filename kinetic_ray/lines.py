@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 from typing import TextIO
 
-from kinetic_ray.core.terminal import encodable, is_terminal, sanitize
+from kinetic_ray.core.terminal import encodable, is_terminal, one_row, sanitize
 
 _LONGEST_PARTIAL = 64 * 1024  # bytes of a line without its end that are held back
 
@@ -18,13 +19,17 @@ class LogWriter:
         out: Where the lines go.
         prefix: Put before every line, e.g. "[2] " where the lines of several ranks mix.
         color: Whether a terminal is given the colours that the lines hold.
+        live: Whether a terminal shows a line before it ends, as progress bars need it. Only for a writer that has the
+            terminal's last row for itself.
     """
 
-    def __init__(self, out: TextIO, *, prefix: str = "", color: bool = True) -> None:
+    def __init__(self, out: TextIO, *, prefix: str = "", color: bool = True, live: bool = False) -> None:
         self._out = out
         self._prefix = prefix
         self._color = color
         self._tty = is_terminal(out)
+        self._live = live and self._tty
+        self._drawn = ""
         self._rest = b""
         self._inside = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -43,14 +48,8 @@ class LogWriter:
         if not self._tty and not self._prefix:
             self._raw(data)
         else:
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            for line in lines:
-                self._line(line)
-            if len(self._rest) > _LONGEST_PARTIAL:  # a progress bar that never ends its line, or no text at all
-                self._rest = self._rest[:-1].rpartition(b"\r")[2] + self._rest[-1:]
-            if len(self._rest) > _LONGEST_PARTIAL:
-                self._line(self._rest)
-                self._rest = b""
+            self._whole_lines(data)
+            self._draw()
         self._out.flush()
 
     def close(self) -> None:
@@ -58,12 +57,34 @@ class LogWriter:
         if self._rest:
             self._line(self._rest)
             self._rest = b""
-            self._out.flush()
+        self._out.write(self._decoder.decode(b"", final=True))  # half a character
+        self._out.flush()
+
+    def _whole_lines(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._line(line)
+        if len(self._rest) > _LONGEST_PARTIAL:  # a progress bar that never ends its line, or no text at all
+            self._rest = self._rest[:-1].rpartition(b"\r")[2] + self._rest[-1:]
+        if len(self._rest) > _LONGEST_PARTIAL:
+            self._line(self._rest)
+            self._rest = b""
+
+    def _draw(self) -> None:
+        """Shows the unfinished line, cut to one row so that it can be taken back."""
+        shown = one_row(self.partial, columns(self._out) - 1) if self._live else ""
+        if shown != self._drawn:
+            self._out.write(self._taken_back() + encodable(shown, self._out))
+            self._drawn = shown
+
+    def _taken_back(self) -> str:
+        drawn, self._drawn = self._drawn, ""
+        return "\r\x1b[K" if drawn else ""
 
     def _line(self, line: bytes) -> None:
         if self._tty:
             text = sanitize(line.decode("utf-8", "replace"), color=self._color)
-            self._out.write(f"{self._prefix}{encodable(text, self._out)}\n")
+            self._out.write(f"{self._taken_back()}{self._prefix}{encodable(text, self._out)}\n")
         else:
             self._raw(self._prefix.encode() + line + b"\n")
 
@@ -74,3 +95,11 @@ class LogWriter:
             self._out.buffer.write(data)
         else:  # a notebook's stream, or a StringIO
             self._out.write(self._decoder.decode(data))
+
+
+def columns(stream: TextIO) -> int:
+    """How wide the stream's terminal is; 80 where it doesn't tell."""
+    try:
+        return max(os.get_terminal_size(stream.fileno()).columns, 0) or 80
+    except (AttributeError, OSError, ValueError):  # no terminal after all, or closed
+        return 80

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kinetic_ray import config
@@ -11,12 +11,15 @@ from kinetic_ray.cli.exits import ExitCode, Refusal
 from kinetic_ray.cli.output import note, print_json
 from kinetic_ray.cli.select import Held
 from kinetic_ray.core.state import JobState
+from kinetic_ray.core.terminal import is_terminal
 from kinetic_ray.jobs.logs import LogPump, find_log, tail_start
-from kinetic_ray.jobs.watching import Watch, until_ended
+from kinetic_ray.jobs.watching import LOG_PAUSE, Watch, until_ended
 from kinetic_ray.lines import LogWriter
+from kinetic_ray.ui.region import Region
 from kinetic_ray.ui.stages import stage_of, waits_for
 
 _CHUNK = 1 << 20
+_MOST_PARTIALS = 8  # rows that a terminal surely has
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,12 @@ class Wanted:
     def writer(self, rank: int) -> LogWriter:
         """Where a rank's bytes go."""
         prefix = f"[{rank}] " if self.rank is None else ""
-        return LogWriter(sys.stdout, prefix=prefix, color=config.color())
+        return LogWriter(sys.stdout, prefix=prefix, color=config.color(), live=not prefix and _moves())
+
+
+def _moves() -> bool:
+    """Whether the cursor of the terminal, where there is one, can move."""
+    return config.setting("term") != "dumb"
 
 
 def print_logs(held: Held, wanted: Wanted, *, as_json: bool) -> None:
@@ -100,9 +108,12 @@ def follow_logs(held: Held, wanted: Wanted) -> None:
     """Prints what comes until the job ends; while there is nothing, what it waits for goes to standard error."""
     follower = _Follower(held, wanted)
     try:
-        until_ended(Watch(held.journal, held.backend), show=follower.show)
-    finally:
-        follower.close()
+        until_ended(Watch(held.journal, held.backend, longest=LOG_PAUSE), show=follower.show)
+    except BaseException:
+        if follower.close():  # the error is to stand on a line of its own
+            sys.stderr.write("\n")
+        raise
+    follower.close()
 
 
 class _Follower:
@@ -112,10 +123,12 @@ class _Follower:
         self._held = held
         self._wanted = wanted
         self._streams: dict[int, tuple[LogPump, LogWriter]] = {}
+        self._partials = _Partials() if wanted.rank is None and is_terminal(sys.stdout) and _moves() else None
         self._told = ""
         self._any = False
 
-    def show(self, state: JobState) -> None:
+    def show(self, state: JobState) -> bool:
+        is_behind = False
         _refuse_unknown(self._held, self._wanted, state, self._wanted.ranks(state))
         for rank in self._wanted.ranks(state):
             if rank not in self._streams:
@@ -124,12 +137,43 @@ class _Follower:
             pump, writer = self._streams[rank]
             if data := pump.read(state):
                 self._any = True
+                if self._partials is not None:
+                    self._partials.erase()
                 writer.write(data)
-        waits = f"{stage_of(state)}: {waits_for(state)}"
+            is_behind |= pump.is_behind
+        if self._partials is not None:
+            self._partials.draw({rank: writer.partial for rank, (_, writer) in self._streams.items()})
+        self._say_what_it_waits_for(state)
+        return is_behind
+
+    def _say_what_it_waits_for(self, state: JobState) -> None:
+        waits = ": ".join(part for part in (str(stage_of(state)), waits_for(state)) if part)
         if not self._any and not state.is_terminal and waits != self._told:
             self._told = waits
             note(f"{self._held.job_id} has no log yet; {waits}")
 
-    def close(self) -> None:
+    def close(self) -> bool:
+        """Ends the lines that have not ended; whether the last one written has no newline, as its rank left it."""
+        if self._partials is not None:
+            self._partials.erase()
         for _, writer in self._streams.values():
             writer.close()
+        return sum(writer.ends_inside_a_line() for _, writer in self._streams.values()) > 0
+
+
+class _Partials:
+    """On a terminal, below the lines: what each rank has printed of a line that has not ended, such as a bar."""
+
+    def __init__(self) -> None:
+        self._region = Region(sys.stdout, color=False)
+        self._drawn: list[tuple[str, str]] = []
+
+    def draw(self, partials: Mapping[int, str]) -> None:
+        rows = [(f"[{rank}] {text}", "") for rank, text in sorted(partials.items()) if text][:_MOST_PARTIALS]
+        if rows != self._drawn:
+            self._region.draw(rows) if rows else self._region.erase()
+            self._drawn = rows
+
+    def erase(self) -> None:
+        self._region.erase()
+        self._drawn = []

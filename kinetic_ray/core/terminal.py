@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import TextIO
 
 # An operating system command (title, clipboard, hyperlink) up to its end, where that is in the line; any other
@@ -41,6 +42,22 @@ def sanitize_text(text: str) -> str:
         'Traceback:\n  ValueError: x\n'
     """
     return "\n".join(sanitize(line, color=False) for line in text.split("\n"))
+
+
+def one_row(text: str, cells: int) -> str:
+    r"""As much of a sanitised line as surely fits into so many cells of a terminal.
+
+    Example:
+        >>> one_row("50 %|=====     |", 8), one_row("\u6f22\u5b57", 3)
+        ('50 %|===', '\u6f22')
+    """
+    taken = 0
+    flat = text.expandtabs(4)
+    for place, char in enumerate(flat):
+        taken += 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        if taken > cells:
+            return flat[:place]
+    return flat
 
 
 def is_terminal(stream: TextIO) -> bool:

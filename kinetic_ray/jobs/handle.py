@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar, Unpack, cast
 
-from kinetic_ray import config
 from kinetic_ray.backends.base import Backend, Liveness, load_backend
 from kinetic_ray.config import Target
 from kinetic_ray.core.epochs import current_events
 from kinetic_ray.core.spec import JobSpec
-from kinetic_ray.core.state import Event, JobState, JobStatus, Progress, Reason
-from kinetic_ray.errors import JobLost, SubmissionError, UsageError
+from kinetic_ray.core.state import Event, JobStatus, Progress
+from kinetic_ray.errors import JobLost, KineticError, SubmissionError, UsageError
 from kinetic_ray.frames import own_frames_hidden, raise_told
+from kinetic_ray.jobs.awaiting import outcome_soon
+from kinetic_ray.jobs.cancelling import cancel_job
 from kinetic_ray.jobs.logs import LogPump, find_log, read_log, read_tail
+from kinetic_ray.jobs.patience import Patience, waited_out, waiting_seconds
 from kinetic_ray.jobs.phases import JobPhase, phase_of
 from kinetic_ray.jobs.results import Ended
+from kinetic_ray.jobs.showing import Reporter, Reporting, Showing
+from kinetic_ray.jobs.streaming import LogLine, lines_of
 from kinetic_ray.jobs.swapped import SwappedHandle, named
-from kinetic_ray.jobs.upstream import CancelKwargs, CleanupKwargs, ResultKwargs, shower
-from kinetic_ray.jobs.watching import Reporter, Watch, interruptible, until_ended
+from kinetic_ray.jobs.upstream import CancelKwargs, CleanupKwargs, ResultKwargs, Shower, shower_of
+from kinetic_ray.jobs.watching import (
+    LOG_PAUSE,
+    LONGEST_PAUSE,
+    Watch,
+    interruptible,
+    until_ended,
+)
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.store import Store, open_store
 
@@ -148,26 +159,26 @@ class JobHandle(SwappedHandle, Generic[R]):
     # Waiting for it.
 
     @own_frames_hidden()
-    def wait(self, timeout: float | None = None) -> JobStatus:
+    def wait(self, timeout: float | str | None = None) -> JobStatus:
         """Waits until the job has ended.
 
         Args:
-            timeout: Seconds; None = without end.
+            timeout: Seconds, or text such as "90s"; None = without end.
 
         Raises:
             TimeoutError: Not ended by then; the job goes on.
             JobLost: Nothing drives the job any more.
         """
-        return self._ended(timeout).state.status
+        return self._ended(timeout)[0].state.status
 
     @own_frames_hidden()
-    def result(self, timeout: float | None = None, *_placed: Any, **upstream: Unpack[ResultKwargs]) -> R:
+    def result(self, timeout: float | str | None = None, *_placed: Any, **upstream: Unpack[ResultKwargs]) -> R:
         """Waits for the job and gives its value, as often as it is asked, in any process.
 
         A broken connection to the store or the cluster is waited out. Ctrl-C ends the waiting, not the job.
 
         Args:
-            timeout: Seconds to wait; None = without end.
+            timeout: Seconds to wait, or text such as "90s"; None = without end.
             **upstream: What keras-team/kinetic takes here: `stream_logs`, `on_status_change`, and `cleanup`, which
                 removes the job's records after success (only if True is given: values are kept otherwise).
 
@@ -185,71 +196,68 @@ class JobHandle(SwappedHandle, Generic[R]):
             0.97
         """
         given: ResultKwargs = named("result", _placed, upstream, ResultKwargs)
-        show = shower(given, LogPump(self._store, self._journal.keys))
-        with interruptible(self.job_id):
-            ended = self._ended(timeout, show)
-        value = self._value(ended, 0 if given.get("stream_logs") else None)
+        shower = shower_of(given, LogPump(self._store, self._journal.keys))
+        value = self._outcome(timeout, shower, 0 if given.get("stream_logs") else None)
         if given.get("cleanup"):
             self.cleanup()
         return value
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    @own_frames_hidden()
+    def exception(self, timeout: float | str | None = None) -> BaseException | None:
         """Waits for the job and gives what `result()` would raise; None if it succeeded.
 
         Args:
-            timeout: Seconds to wait; None = without end.
+            timeout: Seconds to wait, or text such as "90s"; None = without end.
 
         Raises:
             TimeoutError: Not ended by then; the job goes on.
         """
         try:
-            ended = self._ended(timeout)
+            ended, patience = self._ended(timeout)
         except (JobLost, SubmissionError) as lost:
             return lost
-        return None if ended.succeeded else ended.error()
+        return None if ended.succeeded else waited_out(ended.error, patience)
 
     def follow(self, reporter: Reporter) -> R:
         """Waits as `result()` does, and shows stages and the leader's log meanwhile: what blocking calls do."""
-        pump = LogPump(self._store, self._journal.keys)
-
-        def show(state: JobState) -> None:
-            reporter.log(pump.read(state))
-            reporter.show(state)
-
-        with interruptible(self.job_id):
-            try:
-                ended = self._ended(None, show)
-            finally:  # before anything else is written where the display stands
-                reporter.close()
-        return self._value(ended, 0)
+        return self._outcome(None, Reporting(reporter, LogPump(self._store, self._journal.keys)), 0)
 
     def __await__(self) -> Generator[Any, None, R]:
         """Waits without blocking the event loop; cancelling the wait leaves the job alone."""
-        return self._result_soon().__await__()
+        return outcome_soon(self._journal, self._backend, _told).__await__()
 
-    async def _result_soon(self) -> R:
-        import asyncio
+    def _outcome(self, timeout: float | str | None, show: Showing | None, shown: int | None) -> R:
+        """The value, or the end that there is instead, raised."""
+        ended, patience = self._ended(timeout, show)
+        value, error = waited_out(lambda: _told(ended, shown), patience)
+        if error is not None:
+            raise_told(error)
+        return cast(R, value)
 
-        watch = Watch(self._journal, self._backend)
-        # There is no event to wait for: another process ends the job.
-        while not (state := await asyncio.to_thread(watch.look)).is_terminal:  # noqa: ASYNC110
-            await asyncio.sleep(watch.pause)
-        return await asyncio.to_thread(self._value, Ended(self._journal, self.spec, state))
+    def _ended(self, timeout: float | str | None, show: Showing | None = None) -> tuple[Ended, Patience]:
+        seconds = waiting_seconds(timeout)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        watch = Watch(self._journal, self._backend, longest=LOG_PAUSE if show else LONGEST_PAUSE)
+        patience = Patience(self.job_id, deadline)
+        with interruptible(self.job_id):
+            try:
+                state = until_ended(watch, seconds, show)
+            except TimeoutError as exc:
+                raise TimeoutError(f"{self.job_id}{self._called()}: {exc}") from None
+            finally:  # before anything else is written where the display stands
+                if show is not None:
+                    show.close()
+        return Ended(self._journal, waited_out(lambda: self.spec, patience), state), patience
 
-    def _ended(self, timeout: float | None, show: Callable[[JobState], None] | None = None) -> Ended:
-        try:
-            state = until_ended(Watch(self._journal, self._backend), timeout, show)
-        except TimeoutError as exc:
-            raise TimeoutError(f"{self.job_id} ({self.func_name}): {exc}") from None
-        return Ended(self._journal, self.spec, state)
-
-    def _value(self, ended: Ended, shown: int | None = None) -> R:
-        if not ended.succeeded:
-            raise_told(ended.error(shown))
-        return cast(R, ended.value())
+    def _called(self) -> str:
+        """The function's name, where it is known: whoever tells of trouble must not meet it anew."""
+        with suppress(KineticError, OSError):
+            return f" ({self.func_name})"
+        return ""
 
     # Its words.
 
+    @own_frames_hidden()
     def logs(self, follow: bool = False, *, rank: int = 0, attempt: int | None = None) -> str | None:
         """What a rank has printed.
 
@@ -262,11 +270,23 @@ class JobHandle(SwappedHandle, Generic[R]):
             "" before the rank has started.
         """
         if follow:
-            pump = LogPump(self._store, self._journal.keys, rank, attempt=attempt)
-            self._ended(None, shower({"stream_logs": True}, pump))
+            self._ended(None, Shower(LogPump(self._store, self._journal.keys, rank, attempt=attempt)))
             return None
         key = self._log_key(rank, attempt)
         return read_log(self._store, key) if key else ""
+
+    def stream(self, *, rank: int | None = None) -> AsyncGenerator[LogLine]:
+        """The lines of the job's ranks as they come, until it ends; how it ended tells `await job`.
+
+        Args:
+            rank: Only this rank; None = all. Each rank's lines come in order.
+
+        Example:
+            >>> async def watch(job) -> None:
+            ...     async for line in job.stream():
+            ...         print(line.rank, line.text)
+        """
+        return lines_of(self._journal, self._backend, rank)
 
     def tail(self, n: int = 100, *, rank: int = 0, attempt: int | None = None) -> str:
         """The last `n` lines that a rank has printed."""
@@ -295,14 +315,7 @@ class JobHandle(SwappedHandle, Generic[R]):
             TimeoutError: Not stopped by then; the request stands.
         """
         given: CancelKwargs = named("cancel", _placed, upstream, CancelKwargs)
-        if not self._journal.exists() or self._journal.state().is_terminal:
-            return
-        self._journal.request_cancel({"by": config.owner(), "at": time.time()})
-        if self._backend.observe(self._store.url, self.job_id).state.is_driven:
-            self._backend.cancel(self._store.url, self.job_id)
-        else:
-            self._close_as_cancelled()
-        self._wait_until_stopped(given.get("cleanup_timeout") or _CANCEL_WAIT)
+        cancel_job(self._journal, self._backend, given.get("cleanup_timeout") or _CANCEL_WAIT)
 
     def cleanup(self, *_placed: Any, **upstream: Unpack[CleanupKwargs]) -> None:
         """Cancels the job if it hasn't ended and removes its records; an `output_dir` of one's own stays.
@@ -315,19 +328,7 @@ class JobHandle(SwappedHandle, Generic[R]):
         if given.get("gcs", True):
             self._journal.erase()
 
-    def _wait_until_stopped(self, timeout: float) -> None:
-        try:
-            until_ended(Watch(self._journal, self._backend), timeout)
-        except JobLost:
-            self._close_as_cancelled()
-        except TimeoutError:
-            raise TimeoutError(
-                f"{self.job_id} has not stopped within {timeout:g} s. The request is recorded and stands; "
-                f"see kinetic jobs status {self.job_id}"
-            ) from None
 
-    def _close_as_cancelled(self) -> None:
-        if self._journal.exists():
-            self._journal.close(
-                JobStatus.STOPPED, Reason.CANCELLED, "cancelled while no driver worked on it", time.time()
-            )
+def _told(ended: Ended, shown: int | None = None) -> tuple[Any, BaseException | None]:
+    """The value, or why there is none: given, not raised, for it may look like trouble with the store."""
+    return (ended.value(), None) if ended.succeeded else (None, ended.error(shown))

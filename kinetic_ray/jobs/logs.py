@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.state import JobState
 from kinetic_ray.errors import StoreError
-from kinetic_ray.store import Store
+from kinetic_ray.store import MissingKey, Store
 
 _ATTEMPT_RE = re.compile(r"([0-9]{6})\.([0-9]{4,})")
 _CHUNK = 1 << 20
@@ -45,16 +46,11 @@ def read_log(store: Store, key: str) -> str:
 
 
 def read_tail(store: Store, key: str, lines: int) -> str:
-    """The last lines of a log, read from its end."""
+    """The last lines of a log, without the last one's newline. As for `tail -n`, only a newline ends a line."""
     if lines <= 0:
         return ""
-    start = size = store.size(key)
-    data = b""
-    while start > 0 and data.rstrip(b"\n").count(b"\n") < lines:
-        start = max(start - max(_TAIL_BLOCK, len(data)), 0)
-        data = store.read_range(key, start, size - start)
-    last = data.decode("utf-8", "replace").splitlines()[-lines:]
-    return "\n".join(last)
+    text = store.read_range(key, tail_start(store, key, lines)).decode("utf-8", "replace")
+    return "\n".join(text.removesuffix("\n").split("\n")[-lines:])  # it may have grown since
 
 
 def tail_start(store: Store, key: str, lines: int) -> int:
@@ -72,6 +68,19 @@ def tail_start(store: Store, key: str, lines: int) -> int:
     return 0 if lines > 0 else size
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Bytes that follow one another in one attempt's log.
+
+    Attributes:
+        place: (epoch, attempt) of the log.
+        data: The bytes.
+    """
+
+    place: tuple[int, int]
+    data: bytes
+
+
 class LogPump:
     """Gives what a rank's log has grown by since the last look, attempt after attempt, each to its end.
 
@@ -81,6 +90,9 @@ class LogPump:
         rank: Which rank.
         tail: Start with so many of the lines that are there at the first look; None = with all.
         attempt: Only this attempt; None = the newest at the first look, and those after it.
+
+    Attributes:
+        is_behind: Whether the last look left something that is there already.
     """
 
     def __init__(
@@ -93,28 +105,50 @@ class LogPump:
         self._attempt = attempt
         self._place: tuple[int, int] | None = None
         self._offset = 0
+        self._unended: tuple[int, int] | None = None  # the log whose last line has no newline so far
+        self.is_behind = False
 
     def read(self, state: JobState) -> bytes:
-        """The next bytes, b"" if there are none yet.
+        """The next bytes, b"" if there are none yet: as :meth:`pieces`, on lines of its own for every attempt."""
+        data = b""
+        for piece in self.pieces(state):
+            if self._unended not in (None, piece.place):  # what a killed attempt was writing is no part of the next
+                data += b"\n"
+            data += piece.data
+            self._unended = None if data.endswith(b"\n") else piece.place
+        return data
+
+    def pieces(self, state: JobState) -> list[Piece]:
+        """The next bytes, in the order in which they were written; at most a MiB.
 
         Args:
-            state: The job as just read: when it has ended before this call, nothing comes after it.
+            state: The job as just read: when it has ended before this call, and no call leaves `is_behind`, nothing
+                comes after it.
+
+        Raises:
+            StoreError: The store is out of reach, and the job has ended: ask again. While it runs there are other
+                looks to come.
         """
-        data = b""
-        limit = None if state.is_terminal else _CHUNK
+        self.is_behind = False
+        found: list[Piece] = []
         try:
             # An attempt begins a moment before its log is there, so it is looked for until it is.
             ahead = [] if self._place == (state.epoch, state.attempt) else self._ahead()
             if self._place is None and ahead:
                 self._open(ahead[-1])
                 ahead = []
-            data += self._more(limit)
-            while ahead and (limit is None or len(data) < limit):
+            left = self._more(found, _CHUNK)
+            while ahead and left:
                 self._open(ahead.pop(0))
-                data += self._more(None if limit is None else limit - len(data))
-        except StoreError:  # cleaned up, or out of reach for now: the rest comes with a later look
-            return data
-        return data
+                left = self._more(found, left)
+            self.is_behind = not left
+        except MissingKey:  # cleaned up
+            pass
+        except StoreError:
+            self.is_behind = bool(found)
+            if state.is_terminal and not found:
+                raise
+        return found
 
     def _ahead(self) -> list[tuple[int, int]]:
         """The rank's logs after the one that is read."""
@@ -127,9 +161,12 @@ class LogPump:
         self._offset = 0 if self._tail is None else tail_start(self._store, key, self._tail)
         self._place, self._tail = place, None
 
-    def _more(self, limit: int | None) -> bytes:
+    def _more(self, found: list[Piece], limit: int) -> int:
+        """Reads on in the open log; what is left of the limit."""
         if self._place is None:
-            return b""
+            return limit
         data = self._store.read_range(self._keys.log(*self._place, self._rank), self._offset, limit)
         self._offset += len(data)
-        return data
+        if data:
+            found.append(Piece(self._place, data))
+        return limit - len(data)

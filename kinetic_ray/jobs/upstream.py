@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import codecs
 import logging
 import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, TypedDict
 
+from kinetic_ray import config
 from kinetic_ray.core.state import JobState, JobStatus
 from kinetic_ray.jobs.logs import LogPump
+from kinetic_ray.lines import LogWriter
 
 _LOG = logging.getLogger("kinetic_ray")
 
@@ -54,24 +55,40 @@ def check_names(method: str, given: Mapping[str, Any], known: Any) -> None:
             raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{hint}")
 
 
-def shower(given: ResultKwargs, pump: LogPump) -> Callable[[JobState], None] | None:
-    """What `stream_logs` and `on_status_change` ask to be done at every look; None for nothing."""
-    told: JobStatus | None = None
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")  # a look may end in the middle of a character
-    callback = given.get("on_status_change")
-    if not given.get("stream_logs") and callback is None:
-        return None
+class Shower:
+    """What `stream_logs` and `on_status_change` ask to be done at every look at a job.
 
-    def show(state: JobState) -> None:
-        nonlocal told
-        if given.get("stream_logs"):
-            sys.stdout.write(decoder.decode(pump.read(state), final=state.is_terminal))
-            sys.stdout.flush()
-        if callback is not None and state.status is not told:
-            _call(callback, state.status)
-        told = state.status
+    Args:
+        pump: Of the log that is to be printed; None = of none. A terminal is given no control codes but colours.
+        callback: Told every new status.
+    """
 
-    return show
+    def __init__(self, pump: LogPump | None, callback: Callable[[JobStatus], object] | None = None) -> None:
+        self._pump = pump
+        self._callback = callback
+        self._told: JobStatus | None = None
+        self._writer: LogWriter | None = None
+        if pump is not None and sys.stdout is not None:  # a program may have none
+            live = config.setting("term") != "dumb"
+            self._writer = LogWriter(sys.stdout, color=config.color(), live=live)
+
+    def __call__(self, state: JobState) -> bool:
+        if self._pump is not None and self._writer is not None:
+            self._writer.write(self._pump.read(state))
+        if self._callback is not None and state.status is not self._told:
+            _call(self._callback, state.status)
+        self._told = state.status
+        return self._pump is not None and self._pump.is_behind
+
+    def close(self) -> None:
+        """Ends a line that has not ended."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def shower_of(given: ResultKwargs, pump: LogPump) -> Shower:
+    """What `result()` is asked to show while it waits."""
+    return Shower(pump if given.get("stream_logs") else None, given.get("on_status_change"))
 
 
 def _call(callback: Callable[[JobStatus], object], status: JobStatus) -> None:

@@ -7,41 +7,40 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol
+from functools import partial
+from typing import Any
 
 from kinetic_ray.backends.base import Backend, Liveness, Observation
 from kinetic_ray.core.state import JobState, JobStatus, Reason, Stage
-from kinetic_ray.errors import JobLost, KineticError, SubmissionError
+from kinetic_ray.core.terminal import sanitize_text
+from kinetic_ray.errors import DataError, JobLost, KineticError, SubmissionError
+from kinetic_ray.jobs.asking import asked
+from kinetic_ray.jobs.patience import BLIPS, Patience, waited_out
 from kinetic_ray.journal import JobJournal, Segments
 
 _LOG = logging.getLogger("kinetic_ray")
 
 #: Seconds between two looks. A look takes a fraction of a millisecond; with this growth an end is seen within about
 #: 2 % of the time that it took to come, and soon in development, where most calls are short.
-_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.02, 0.2, 1.02
+_FIRST_PAUSE, LONGEST_PAUSE, _GROWTH = 0.02, 0.2, 1.02
 _TROUBLE_GROWTH = 1.25
 _LONGEST_TROUBLE_PAUSE = 5.0
+#: The longest pause of who shows a log: a line is to be seen within 0.2 seconds.
+LOG_PAUSE = 0.1
 #: Seconds between two questions to the backend, and how many must find no driver before the job counts as lost.
 _ASK_EVERY = 1.0
 _TRIES = 3
+#: Seconds that a look waits for the backend's first answer, so that a first look knows who drives the job; for later
+#: ones; and for any, however little time the caller has: `timeout=0` is a question too.
+_FIRST_ANSWER, _LATER_ANSWER, _LEAST_ANSWER = 1.0, 0.05, 0.25
+#: Records are damaged for good once so many looks over so many seconds have found them so.
+_DAMAGED_LOOKS, _DAMAGED_S = 5, 5.0
 #: Seconds of watching without a heartbeat, which comes every 2, after which the driver is said to be silent.
 _SILENT_AFTER = 15.0
 _BLIND = 10.0  # seconds without a look after which the watch starts over: it was the observer that slept
-
-
-class Reporter(Protocol):
-    """Shows one job to the person who waits for it."""
-
-    def show(self, state: JobState) -> None:
-        """Takes the state as just read."""
-
-    def log(self, data: bytes) -> None:
-        """Takes the next bytes of the leader's log."""
-
-    def close(self) -> None:
-        """Ends the display."""
 
 
 class Silence:
@@ -65,82 +64,152 @@ class Silence:
 
 
 class Watch:
-    """One observer's looks at one job. Trouble with the store or the backend is waited out, never raised."""
+    """One observer's looks at one job. Trouble with the store or the backend is waited out; what never ends is raised.
 
-    def __init__(self, journal: JobJournal, backend: Backend, *, clock: Callable[[], float] = time.monotonic) -> None:
+    A look takes no longer than the store does: the backend is asked in a thread, one question at a time, and its
+    answer taken when it is there.
+
+    Args:
+        journal: Of the job.
+        backend: What runs it.
+        clock: Seconds.
+        longest: The longest pause between two looks while all is well.
+    """
+
+    def __init__(
+        self,
+        journal: JobJournal,
+        backend: Backend,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        longest: float = LONGEST_PAUSE,
+    ) -> None:
         self._journal = journal
         self._backend = backend
         self._clock = clock
-        self._segments: Segments = {}
-        self._next_question = clock()
+        self._longest = longest
+        self._segments = Segments()
+        self._next_question = self._next_beat = clock()
+        self._asking: tuple[Future[Any], Callable[[Any], None]] | None = None  # and who takes the answer
+        self._patience = _FIRST_ANSWER
         self._without_driver = 0
-        self._troubled = False
+        self._damage: tuple[float, int] | None = None  # since when, and at how many looks
+        self._store_trouble = self._backend_trouble = ""
         self._why = ""  # what the backend says of a job that has no driver yet
         self._silence = Silence()
         self.state = JobState()
         #: Seconds to wait before the next look.
-        self.pause = _FIRST_PAUSE
+        self.pause = min(_FIRST_PAUSE, longest)
 
-    def look(self) -> JobState:
+    @property
+    def job_id(self) -> str:
+        return self._journal.job_id
+
+    @property
+    def trouble(self) -> str:
+        """What stands between this observer and the job just now; "" for nothing."""
+        waits = "" if self._asking is None else "the backend has not answered yet"
+        return self._store_trouble or self._backend_trouble or waits
+
+    def look(self, left: float | None = None) -> JobState:
         """One look; asks the backend too when it is time.
+
+        Args:
+            left: The seconds that the caller still has; None = as many as it takes.
 
         Raises:
             JobLost: Nobody drives the job, and nothing is left to start it again.
             SubmissionError: The job was never started, and three tries to start it failed.
+            DataError: Its records are damaged, and stay so.
+            ConfigError: A newer version has written them.
         """
         try:
             self.state = self._journal.state(self._segments)
-            if not self.state.is_terminal and self._clock() >= self._next_question:
-                self._next_question = self._clock() + _ASK_EVERY
-                self._ask()
+            if not self.state.is_terminal:
                 self._listen()
+                self._inquire(left)
             if self.state.stage is Stage.SUBMITTED:
                 self.state = replace(self.state, message=self._why)
             elif not self.state.is_terminal and (seconds := self._silence.seconds):
                 self.state = replace(self.state, message=_silent_words(self._journal.job_id, seconds))
-        except (JobLost, SubmissionError):
-            raise
-        except (KineticError, OSError) as exc:
+        except (*BLIPS, DataError) as exc:
             self._wait_out(exc)
         else:
-            self._troubled = False
-            self.pause = min(self.pause * _GROWTH, _LONGEST_PAUSE)
+            self._store_trouble, self._damage = "", None
+            self.pause = min(self.pause * _GROWTH, self._longest)
         return self.state
 
     def _wait_out(self, exc: Exception) -> None:
-        if not self._troubled:
+        if isinstance(exc, DataError):
+            self._judge_damage(exc)
+        if not self._store_trouble:
             _LOG.warning("%s can't be looked at just now, trying again: %s", self._journal.job_id, exc)
-        self._troubled = True
-        self.pause = min(max(self.pause, _LONGEST_PAUSE) * _TROUBLE_GROWTH, _LONGEST_TROUBLE_PAUSE)
+        self._store_trouble = str(exc)
+        self.pause = min(max(self.pause, self._longest) * _TROUBLE_GROWTH, _LONGEST_TROUBLE_PAUSE)
 
-    def _ask(self) -> None:
-        seen = self._backend.observe(self._journal.store.url, self._journal.job_id)
+    def _judge_damage(self, exc: DataError) -> None:
+        """Records appear whole, so damage is no blip; but for a moment a failing medium may look like it."""
+        since, looks = self._damage or (self._clock(), 0)
+        self._damage = since, looks + 1
+        if looks + 1 >= _DAMAGED_LOOKS and self._clock() - since >= _DAMAGED_S:
+            job_id = self._journal.job_id
+            raise DataError(
+                f"{job_id} can't be waited for: its records in {self._journal.store.url} are damaged. {exc}. "
+                f"Submit the call again; kinetic jobs cleanup {job_id} removes what is left"
+            ) from exc
+
+    def _inquire(self, left: float | None) -> None:
+        """Asks who drives the job when it is time, and takes the answer when it is there."""
+        if self._asking is None and self._clock() >= self._next_question:
+            self._next_question = self._clock() + _ASK_EVERY
+            url, job_id = self._journal.store.url, self._journal.job_id
+            self._asking = asked(lambda: self._backend.observe(url, job_id)), self._judge
+        if self._asking is None:
+            return
+        answer, take = self._asking
+        wait([answer], self._patience if left is None else min(self._patience, max(left, _LEAST_ANSWER)))
+        self._patience = _LATER_ANSWER
+        if not answer.done():
+            return
+        self._asking = None
+        try:
+            taken = answer.result()
+        except (KineticError, OSError) as exc:
+            self._without_answer(exc)
+        else:
+            self._backend_trouble = ""
+            take(taken)
+
+    def _without_answer(self, exc: Exception) -> None:
+        if isinstance(exc, SubmissionError) and self._without_driver >= _TRIES:
+            raise exc
+        if not self._backend_trouble:
+            _LOG.warning("the backend of %s is in trouble, trying again: %s", self._journal.job_id, exc)
+        self._backend_trouble = str(exc)
+
+    def _judge(self, seen: Observation) -> None:
         self._why = seen.message
         if seen.state.is_driven:
             self._without_driver = 0
             return
         if not self._journal.exists():
-            raise JobLost(f"{self._journal.job_id} was cleaned up by another process", job_id=self._journal.job_id)
+            raise JobLost(f"{self._journal.job_id} was cleaned up", job_id=self._journal.job_id)
         self.state = self._journal.state(self._segments)  # it may have ended since the look before the question
         if self.state.is_terminal:
             return
         self._without_driver += 1
         if seen.state is not Liveness.GONE and self.state.epoch == 0:
-            self._start_again()
+            self._asking = asked(lambda: start_again(self._journal, self._backend)), self._started
         else:
             self._count_missing(seen)
 
-    def _listen(self) -> None:
-        if self.state.epoch and not self.state.is_terminal:
-            self._silence.note(self._clock(), self.state.epoch, self._journal.heartbeat(self.state.epoch))
+    def _started(self, state: JobState) -> None:
+        self.state = state
 
-    def _start_again(self) -> None:
-        try:
-            self.state = start_again(self._journal, self._backend)
-        except SubmissionError as exc:
-            if self._without_driver >= _TRIES:
-                raise
-            self._wait_out(exc)
+    def _listen(self) -> None:
+        if self.state.epoch and self._clock() >= self._next_beat:
+            self._next_beat = self._clock() + _ASK_EVERY
+            self._silence.note(self._clock(), self.state.epoch, self._journal.heartbeat(self.state.epoch))
 
     def _count_missing(self, seen: Observation) -> None:
         if seen.state is Liveness.DOWN or self._without_driver >= _TRIES:
@@ -165,19 +234,28 @@ def start_again(journal: JobJournal, backend: Backend) -> JobState:
 
 
 @contextmanager
-def interruptible(job_id: str) -> Iterator[None]:
-    """Ctrl-C ends the waiting, not the job: says so, and how to go on or stop it."""
+def interruptible(job_id: str, told: str = "") -> Iterator[None]:
+    """Ctrl-C ends the waiting, not the job: says so, and how to go on or stop it.
+
+    Args:
+        job_id: The job.
+        told: What to say instead.
+    """
     try:
         yield
     except KeyboardInterrupt:
-        told = (
-            f"\n{job_id} goes on without you.\n"
-            f"  its result, also from another process:  kinetic jobs result {job_id}\n"
-            f"  its log:                                kinetic jobs logs {job_id} --follow\n"
-            f"  to stop it:                             kinetic jobs cancel {job_id}\n"
-        )
-        sys.stderr.write(told)
+        sys.stderr.write(told or goes_on(job_id))
         raise
+
+
+def goes_on(job_id: str) -> str:
+    """What is told to who no longer waits for a job."""
+    return (
+        f"\n{job_id} goes on without you.\n"
+        f"  its result, also from another process:  kinetic jobs result {job_id}\n"
+        f"  its log:                                kinetic jobs logs {job_id} --follow\n"
+        f"  to stop it:                             kinetic jobs cancel {job_id}\n"
+    )
 
 
 @contextmanager
@@ -190,33 +268,52 @@ def not_created_on_interrupt(func_name: str) -> Iterator[None]:
         raise
 
 
-def until_ended(watch: Watch, timeout: float | None = None, show: Callable[[JobState], None] | None = None) -> JobState:
+def until_ended(watch: Watch, timeout: float | None = None, show: Callable[[JobState], bool] | None = None) -> JobState:
     """Looks until the job has ended.
 
     Args:
         watch: Of the job.
         timeout: Seconds; None = without end. 0 takes one look.
-        show: Told every state.
+        show: Told every state, also the last one of a job that is lost; says whether it left something that is there
+            already, so that the next look comes at once.
 
     Raises:
         TimeoutError: The time ran out; the job goes on.
-        JobLost: See :meth:`Watch.look`.
+        JobLost: And the others of :meth:`Watch.look`.
     """
+    show = show or _nothing_shown
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
-        state = watch.look()
-        if show is not None:
-            show(state)
+        left = None if deadline is None else deadline - time.monotonic()
+        try:
+            state = watch.look(left)
+        except (JobLost, SubmissionError):
+            _show_rest(show, watch.state)
+            raise
         if state.is_terminal:
+            waited_out(partial(_show_rest, show, state), Patience(watch.job_id, deadline))
             return state
-        pause = watch.pause
-        if deadline is not None:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                stage = f"{state.stage}: {state.message}" if state.message else state.stage
-                raise TimeoutError(f"{state.status} ({stage}) after {timeout:g} s; the job goes on")
-            pause = min(pause, left)
-        time.sleep(pause)
+        is_behind = show(state)
+        if deadline is not None and time.monotonic() >= deadline:
+            raise TimeoutError(_ran_out(watch, timeout or 0.0))
+        if not is_behind:
+            time.sleep(watch.pause if deadline is None else max(min(watch.pause, deadline - time.monotonic()), 0.0))
+
+
+def _nothing_shown(_state: JobState) -> bool:
+    return False
+
+
+def _show_rest(show: Callable[[JobState], bool], state: JobState) -> None:
+    while show(state):
+        pass
+
+
+def _ran_out(watch: Watch, timeout: float) -> str:
+    state = watch.state
+    stage = f"{state.stage}: {state.message}" if state.message else state.stage
+    trouble = f" ({watch.trouble})" if watch.trouble else ""
+    return sanitize_text(f"{state.status} ({stage}) after {timeout:g} s; the job goes on{trouble}")
 
 
 def _silent_words(job_id: str, seconds: float) -> str:
@@ -230,4 +327,6 @@ def _lost_words(job_id: str, seen: Observation) -> str:
         Liveness.UNKNOWN: "its driver is gone: the supervisor that runs now does not know it",
     }[seen.state]
     told = f" ({seen.message})" if seen.message else ""
-    return f"{job_id} is lost: {what}{told}. Submit the call again; kinetic jobs cleanup {job_id} removes what is left"
+    return sanitize_text(
+        f"{job_id} is lost: {what}{told}. Submit the call again; kinetic jobs cleanup {job_id} removes what is left"
+    )

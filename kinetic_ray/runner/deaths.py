@@ -30,8 +30,8 @@ def cause_of_death(code: int | None, words: str, when: str, oom_before: int) -> 
 
 
 def last_lines(text: str) -> str:
-    """As many as a failure carries."""
-    return "\n".join(text.splitlines()[-TAIL_LINES:])
+    """As many as a failure carries. Only a newline ends a line: a progress bar is one, however often it was drawn."""
+    return "\n".join(text.removesuffix("\n").split("\n")[-TAIL_LINES:])
 
 
 def _how(code: int | None) -> str:

@@ -11,7 +11,7 @@ from typing import TextIO
 from kinetic_ray import config
 from kinetic_ray.core.noise import Quieted
 from kinetic_ray.core.state import JobState, JobStatus, Stage
-from kinetic_ray.core.terminal import encodable, sanitize
+from kinetic_ray.core.terminal import encodable, is_terminal, sanitize
 from kinetic_ray.lines import LogWriter
 from kinetic_ray.ui.region import Region
 from kinetic_ray.ui.stages import STAGES, Pace, ending, stage_of, waits_for
@@ -56,10 +56,11 @@ def open_reporter(
         >>> open_reporter(Subject("job-0", "train"), err=io.StringIO()).close()
     """
     out, err = out or sys.stdout, err or sys.stderr
-    writer = LogWriter(out, color=color)
-    if err.isatty() and config.setting("term") != "dumb":
-        return LiveReporter(subject, writer, err, color=color)
-    return PlainReporter(subject, writer, err)
+    moves = config.setting("term") != "dumb"
+    if is_terminal(err) and moves:
+        return LiveReporter(subject, LogWriter(out, color=color), err, color=color)
+    live = moves and not is_terminal(err)  # the last row is for the log alone
+    return PlainReporter(subject, LogWriter(out, color=color, live=live), err)
 
 
 class PlainReporter:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import TextIO
 
 from kinetic_ray.core.terminal import RESET, encodable
+from kinetic_ray.lines import columns
 
 _STYLES = {"bold": "\x1b[1m", "red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "cyan": "\x1b[36m"}
 
@@ -22,7 +22,7 @@ class Region:
         """Replaces what was drawn by these (text, style), each cut to one row."""
         from rich.cells import cell_len, set_cell_size
 
-        width = self._width() - 1  # a full row would make the terminal wrap
+        width = columns(self._err) - 1  # a full row would make the terminal wrap
         flat = [(text.expandtabs(4), style) for text, style in lines]
         fitting = [(text if cell_len(text) <= width else set_cell_size(text, width), style) for text, style in flat]
         taken_back = self._taken_back()
@@ -41,19 +41,13 @@ class Region:
     def _taken_back(self) -> str:
         if not self._drawn:
             return ""
-        width = self._width()  # it may have become narrower since, and the lines wrapped
+        width = columns(self._err)  # it may have become narrower since, and the lines wrapped
         rows = sum(max(1, -(-cells // width)) for cells in self._drawn)
         return "\r" + (f"\x1b[{rows - 1}A" if rows > 1 else "") + "\x1b[J"
 
     def _styled(self, text: str, style: str) -> str:
         code = _STYLES.get(style, "") if self._color else ""
         return f"{code}{text}{RESET}" if code else text
-
-    def _width(self) -> int:
-        try:
-            return max(os.get_terminal_size(self._err.fileno()).columns, 0) or 80
-        except (OSError, ValueError):  # no terminal after all, or closed
-            return 80
 
     def _write(self, text: str) -> None:
         if text:

@@ -4,19 +4,22 @@ import io
 import uuid
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinetic_ray.backends.base import Backend
 from kinetic_ray.config import Target
 from kinetic_ray.core.state import JobState, JobStatus
-from kinetic_ray.errors import StoreError
+from kinetic_ray.errors import JobCancelled, JobLost, StoreError
 from kinetic_ray.jobs import JobHandle
-from kinetic_ray.jobs.logs import LogPump
+from kinetic_ray.jobs.logs import LogPump, tail_start
 from kinetic_ray.journal import JobJournal
+from kinetic_ray.runner.deaths import last_lines
 from kinetic_ray.store import Store, open_store
-from tests.unit.cli_jobs import LiveBackend, Recorder
+from tests.unit.cli_jobs import DownBackend, LiveBackend, Recorder
 
 
 @pytest.fixture
@@ -29,6 +32,11 @@ def running(attempt: int, epoch: int = 1) -> JobState:
 
 
 ENDED = JobState(status=JobStatus.FAILED, epoch=2, attempt=2)
+
+
+def handle_of(journal: JobJournal, backend: Backend | None = None) -> JobHandle[Any]:
+    target = Target("unused", journal.store.url, Path("/unused"))
+    return JobHandle(journal.job_id, target, store=journal.store, backend=backend or LiveBackend(target.home))
 
 
 def write(journal: JobJournal, text: bytes, attempt: int = 1, epoch: int = 1) -> None:
@@ -60,8 +68,8 @@ def test_attempts_between_two_looks_are_not_left_out(journal: JobJournal) -> Non
     write(journal, b"1")
     assert pump.read(running(1)) == b"1"
     for attempt in (2, 3, 4):
-        write(journal, str(attempt).encode(), attempt)
-    assert pump.read(running(4)) == b"234"
+        write(journal, str(attempt).encode() + b"\n" * (attempt == 3), attempt)
+    assert pump.read(running(4)) == b"\n2\n3\n4"  # what one attempt had not ended is no part of the next one's line
 
 
 def test_a_new_drivers_attempt_of_the_same_number_comes_after(journal: JobJournal) -> None:
@@ -83,13 +91,15 @@ def test_a_large_rest_comes_in_pieces_and_whole_at_the_end(journal: JobJournal) 
     pump = LogPump(journal.store, journal.keys)
     write(journal, b"x")
     assert pump.read(running(1)) == b"x"
-    rest = bytes(range(256)) * 5000  # more than one look takes
+    rest = bytes(range(256)) * 9000 + b"\n"  # more than two looks take
     write(journal, rest)
     write(journal, b"second", attempt=2)
-    read = pump.read(running(2))
-    assert rest.startswith(read)
-    assert len(read) < len(rest)
-    assert read + pump.read(running(2)) + pump.read(ENDED) == rest + b"second"
+    reads = []
+    while not reads or pump.is_behind:
+        reads.append(pump.read(ENDED))
+    assert max(map(len, reads)) <= 1 << 20  # a log of any size is read in pieces
+    assert b"".join(reads) == rest + b"second"
+    assert pump.read(ENDED) == b""
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.binary(max_size=9), st.booleans()), max_size=12))
@@ -98,10 +108,12 @@ def test_every_byte_once_and_in_order(steps: list[tuple[int, bytes, bool]]) -> N
     journal = Recorder(open_store(f"memory://{uuid.uuid4()}")).running()
     write(journal, b"^")
     pump = LogPump(journal.store, journal.keys)
-    read, written = pump.read(running(1)), b"^"
+    read, written, last = pump.read(running(1)), b"^", 1
     for attempt, data, look in sorted(steps, key=lambda step: step[0]):
         write(journal, data, attempt)
-        written += data
+        if data and last != attempt and not written.endswith(b"\n"):
+            written += b"\n"
+        written, last = written + data, attempt if data else last
         if look:
             read += pump.read(running(attempt))
     assert read + pump.read(ENDED) == written
@@ -127,8 +139,60 @@ def test_a_store_that_is_away_loses_nothing(journal: JobJournal) -> None:
     write(journal, b"2", attempt=2)
     store.away = True
     assert pump.read(running(2)) == b""
+    with pytest.raises(StoreError, match="away"):
+        pump.read(ENDED)  # no other look would come
     store.away = False
-    assert pump.read(running(2)) == b"rest2"
+    assert pump.read(ENDED) == b"rest\n2"
+
+
+LINES = st.lists(st.sampled_from(["\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "a", "\xfc"])).map("".join)
+
+
+@given(LINES, st.integers(0, 9))
+def test_the_tail_is_the_log_as_it_is(text: str, n: int) -> None:
+    """Only a newline ends a line, for the handle as for the command."""
+    journal = Recorder(open_store(f"memory://{uuid.uuid4()}")).running()
+    write(journal, text.encode())
+    key, job = journal.keys.log(1, 1, 0), handle_of(journal)
+    last = text.removesuffix("\n").split("\n")[-n:] if n else []
+    assert job.tail(n) == "\n".join(last)
+    assert text.encode()[tail_start(journal.store, key, n) :].decode().removesuffix("\n") == "\n".join(last)
+    assert last_lines(text) == "\n".join(text.removesuffix("\n").split("\n")[-20:])
+
+
+def test_a_lost_jobs_log_is_shown_before_the_loss_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    journal = Recorder(open_store(f"memory://{uuid.uuid4()}")).running()
+    text = b"".join(b"line %d\n" % n for n in range(200_000))  # of which a look takes a part
+    write(journal, text + b"half")
+    job = handle_of(journal, DownBackend(Path("/unused")))
+    with pytest.raises(JobLost):
+        job.logs(follow=True)
+    assert capsys.readouterr().out.encode() == text + b"half"
+    with pytest.raises(JobLost):
+        job.result(stream_logs=True)
+    assert capsys.readouterr().out.encode() == text + b"half"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_is_given_no_control_codes_and_bars_as_they_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    recorder = Recorder(open_store(f"memory://{uuid.uuid4()}"))
+    journal = recorder.running()
+    write(journal, b"\x1b]0;title\x07\x1b[2Jplain\n 10%\r 20%")
+    out = Terminal()
+
+    def end(status: JobStatus) -> None:
+        if status is JobStatus.RUNNING:
+            assert out.getvalue() == "plain\n 20%"
+            recorder.ended(journal, JobStatus.STOPPED)
+
+    with redirect_stdout(out), pytest.raises(JobCancelled):
+        handle_of(journal).result(stream_logs=True, on_status_change=end)
+    assert out.getvalue() == "plain\n 20%\r\x1b[K 20%\n"
 
 
 @pytest.mark.parametrize(("attempt", "expected"), [(None, "second\n"), (1, "first\n"), (2, "second\n"), (3, "")])
@@ -139,8 +203,7 @@ def test_following_one_attempt(attempt: int | None, expected: str) -> None:
     write(journal, b"first\n")
     write(journal, b"second\n", attempt=2)
     recorder.ended(journal, JobStatus.FAILED, attempt=2)
-    target = Target("unused", store.url, Path("/unused"))
-    job: JobHandle[None] = JobHandle(journal.job_id, target, store=store, backend=LiveBackend(Path("/unused")))
+    job = handle_of(journal)
     out = io.StringIO()
     with redirect_stdout(out):
         assert job.logs(follow=True, attempt=attempt) is None
