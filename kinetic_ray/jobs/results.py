@@ -9,6 +9,7 @@ from typing import Any
 from kinetic_ray.core.outcome import Blob, Outcome
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import JobState, JobStatus, RankState, Reason
+from kinetic_ray.core.terminal import sanitize_text
 from kinetic_ray.errors import DataError, JobCancelled, JobError, JobFailed, JobTimeout, PayloadError
 from kinetic_ray.jobs.logs import find_log, read_tail
 from kinetic_ray.journal import JobJournal
@@ -117,7 +118,7 @@ class Ended:
     def _note(self, outcome: Outcome) -> str:
         trace = outcome.error.traceback.rstrip() if outcome.error else ""
         where = f"{self.spec.job_id}, {self._place(outcome.rank)}, phase {outcome.phase}"
-        return f"\nRaised in {where}:\n{trace}\n{self._way_out(outcome.rank)}"
+        return sanitize_text(f"\nRaised in {where}:\n{trace}\n{self._way_out(outcome.rank)}")
 
     def _message(self, outcome: Outcome | None, shown: int | None) -> str:
         """What happened, where, the last lines, what to do; each of it once."""
@@ -131,7 +132,7 @@ class Ended:
         if rank is not None and rank != shown:
             lines += self._last_lines(outcome, rank)
         lines.append(self._way_out(rank))
-        return "\n".join(lines)
+        return sanitize_text("\n".join(lines))  # Python prints it as it is, on a terminal mostly
 
     def _words(self, outcome: Outcome | None) -> list[str]:
         """What stands in for an exception or a value that couldn't travel."""
@@ -198,4 +199,4 @@ def _without(tail: str, trace: str) -> str:
 
 
 def _indented(text: str) -> str:
-    return "\n".join(_INDENT + line for line in text.rstrip().splitlines())
+    return "\n".join(_INDENT + line for line in text.rstrip().split("\n"))
