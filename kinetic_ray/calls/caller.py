@@ -14,7 +14,7 @@ from kinetic_ray.calls.code import Code, CodeTracker
 from kinetic_ray.calls.requests import Request, request_of
 from kinetic_ray.calls.session import Session, current_session
 from kinetic_ray.options import Options
-from kinetic_ray.runner.calls.packing import pack_arguments
+from kinetic_ray.runner.calls.packing import NOTHING, pack_arguments
 from kinetic_ray.runner.calls.wish import Order
 
 
@@ -70,7 +70,8 @@ class Caller:
         """
         session = self.session()
         request = self.request(session)
-        return session.send(request, pack_arguments(args, kwargs, goes_by_value, self._name))
+        packed = pack_arguments(args, kwargs, goes_by_value, self._name) if args or kwargs else NOTHING
+        return session.send(request, packed)
 
     def request(self, session: Session) -> Request:
         """A call as it is now, but for its arguments; the very same one while nothing has changed.

@@ -16,7 +16,7 @@ import stat
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from kinetic_ray.calls.notices import Notices, is_told_of, open_notices
+from kinetic_ray.calls.notices import Notices, is_straight, is_told_of, open_notices
 
 #: When the inode changed, when the content did; size, inode, mode.
 Look = tuple[int, ...]
@@ -84,8 +84,9 @@ class Looks:
         self._is_open = True
         there = self._there
         inner = [path for path in there if _is_folder(there.get(_folder_of(path)))]
-        noted = {path for path in inner if is_told_of(path, is_folder=_is_folder(there[path]))}
-        folders = (*map(_folder_of, noted), *(path for path in there if _is_folder(there[path])))
+        folders = {path for path in there if _is_folder(there[path])}
+        noted = {path for path in inner if is_told_of(path, is_folder=path in folders)}
+        noted |= {path for path in folders if is_straight(path)}
         self._notices = self._open_notices(folders) if noted else None
         left = [path for path in inner if self._notices is None or path not in noted]
         by_descriptor = left[:_MOST] if _PATH_ONLY else []

@@ -15,6 +15,7 @@ import select
 import sys
 import weakref
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 #: Text, which is edited as a whole: nothing writes it through a mapping.
@@ -28,7 +29,8 @@ _LOCAL = frozenset(
 _MOST = 512
 _MODIFY, _ATTRIB, _MOVED, _CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x2, 0x4, 0xC0, 0x100, 0x200, 0x400, 0x800
 _ONLY_FOLDERS, _NO_LINKS = 0x01000000, 0x02000000
-_MASK = _MODIFY | _ATTRIB | _MOVED | _CREATE | _DELETE | _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDERS | _NO_LINKS
+_SELF = _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDERS
+_MASK = _SELF | _MODIFY | _ATTRIB | _MOVED | _CREATE | _DELETE | _NO_LINKS
 _READ = 1 << 16
 
 
@@ -37,20 +39,34 @@ def is_told_of(path: str, *, is_folder: bool) -> bool:
     return is_folder or os.path.splitext(path)[1] in _TEXT  # noqa: PTH122 - of hundreds
 
 
+def is_straight(path: str) -> bool:
+    """Whether a path leads through no links, so that what it leads to changes only if a folder on it is moved."""
+    return os.path.realpath(path) == path
+
+
 def open_notices(folders: Iterable[str]) -> Notices | None:
-    """Notes of what happens in these folders from now on; None where that can't be had."""
-    chosen = list(dict.fromkeys(folders))
-    if sys.platform != "linux" or not 0 < len(chosen) <= _MOST:
+    """Notes of what happens in these folders from now on, and of moves of those above them.
+
+    Returns:
+        None where that can't be had.
+    """
+    within = dict.fromkeys(folders)
+    above = {str(one) for folder in within for one in Path(folder).parents} - {*within}
+    if sys.platform != "linux" or not 0 < len(within) <= _MOST:
         return None
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if descriptor < 0:  # the user has too many of them
         return None
-    paths = [os.fsencode(folder) for folder in chosen]
-    if all(_is_local(libc, path) and libc.inotify_add_watch(descriptor, path, _MASK) >= 0 for path in paths):
+    watches = [*((one, _MASK) for one in within), *((one, _SELF) for one in above)]
+    if all(_watch(libc, descriptor, os.fsencode(path), mask) for path, mask in watches):
         return Notices(descriptor)
     os.close(descriptor)
     return None
+
+
+def _watch(libc: Any, descriptor: int, path: bytes, mask: int) -> bool:
+    return _is_local(libc, path) and libc.inotify_add_watch(descriptor, path, mask) >= 0
 
 
 class Notices:

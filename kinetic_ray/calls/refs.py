@@ -50,7 +50,7 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
     try:
         value = ray.get(refs, timeout=timeout)
         if type(refs) is ray.ObjectRef and (session := CURRENT.session) is not None:
-            session.got.ref = refs.binary()
+            session.got.add(refs)
         return value
     except RayTaskError as error:
         own = _misunderstood(error) or users_own(error)

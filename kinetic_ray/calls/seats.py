@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from kinetic_ray.calls.posting import Post, poster
@@ -23,6 +22,8 @@ _LARGE = 100 << 10
 _ARRIVES = 0.05
 #: Heads and digests that a seat remembers: every edit of the code makes another one.
 _REMEMBERED = 64
+#: Refs that are known to be there.
+_GOT = 256
 #: Different arguments of one kind of call that are sent once.
 _AGAIN = 8
 
@@ -103,15 +104,21 @@ class Seat:
         return bound
 
 
-@dataclass(slots=True)
 class Got:
-    """What this process has waited for last: that is there, and Ray needn't be asked.
+    """What this process has waited for: that is there, and Ray needn't be asked. Thread-safe."""
 
-    Attributes:
-        ref: The id of a ref; b"" for none.
-    """
+    def __init__(self) -> None:
+        self._refs: set[bytes] = set()
 
-    ref: bytes = b""
+    def add(self, ref: Any) -> None:
+        """Its value has come."""
+        if len(self._refs) >= _GOT:
+            self._refs = set()
+        self._refs.add(ref.binary())
+
+    def has(self, ref: Any) -> bool:
+        """Whether its value is known to have come."""
+        return ref.binary() in self._refs
 
 
 class Line:
@@ -227,5 +234,4 @@ class Line:
         self._refused = lent is None and self.in_order  # of an instance that won't change
 
     def _is_done(self, ref: Any) -> bool:
-        known = self._got.ref
-        return (known != b"" and ref.binary() == known) or bool(self._ray.wait([ref], timeout=0)[0])
+        return self._got.has(ref) or bool(self._ray.wait([ref], timeout=0)[0])

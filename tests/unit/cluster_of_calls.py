@@ -52,17 +52,19 @@ class Ray:
 class Method:
     """A method of an actor; calls of it are kept."""
 
-    def __init__(self, answer: Callable[..., Ref]) -> None:
+    def __init__(self, answer: Callable[..., Ref], whole: "Method | None" = None, name: str = "") -> None:
         self._answer = answer
+        self._whole = whole or self
+        self._name = name
         self.calls: list[tuple[Any, ...]] = []
         self.names: list[str] = []
 
     def options(self, *, name: str) -> "Method":
-        self.names.append(name)
-        return self
+        return Method(self._answer, self._whole, name)
 
     def remote(self, *args: Any) -> Ref:
-        self.calls.append(args)
+        self._whole.calls.append(args)
+        self._whole.names.append(self._name)
         return self._answer(*args)
 
 
@@ -73,6 +75,7 @@ class Agent:
         self.state: int | None = 2
         self.refs: list[Ref] = []
         self.direct = Method(lambda *_: self._new())
+        self.again = Method(self._new)
         self.learn = Method(lambda *_: there(None))
 
     def _new(self) -> Ref:

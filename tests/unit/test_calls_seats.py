@@ -8,6 +8,7 @@ import pytest
 
 from kinetic_ray.calls.requests import Request, request_of
 from kinetic_ray.calls.seats import Got, Line
+from kinetic_ray.runner.calls.again import MOST_BYTES, is_to_be_kept
 from kinetic_ray.runner.calls.heads import read_head, split
 from kinetic_ray.runner.calls.packing import pack_arguments
 from kinetic_ray.runner.calls.wish import Order, Wish
@@ -233,6 +234,66 @@ def test_arguments_that_are_one_pickle_travel_in_one_piece_with_the_head(way: Wa
     assert (read_head(head).gang, read_head(head).order, pickle.loads(data)) == ("g1", told.order, ((1, "a"), {}))
 
 
+class Repeating(Way):
+    """A line with a seat, over which calls with given arguments go one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = request()
+        super().send(self.told)
+        self.lend()
+
+    def call(self, *args: Any) -> tuple[str, str]:
+        """Sends one; gives the agent's method, and the name of the call."""
+        before = len(self.agent.again.calls)
+        self.finish(self.agent.refs)
+        self.line.send(self.told, pack_arguments(args, {}, lambda _: False))
+        if len(self.agent.again.calls) > before:
+            assert self.agent.again.calls[-1] == ()
+            return "again", self.agent.again.names[-1]
+        ((piece,)) = self.agent.direct.calls[-1]
+        assert pickle.loads(split(piece)[1]) == (args, {})
+        return "direct", self.agent.direct.names[-1]
+
+
+def test_the_same_call_again_and_again_is_sent_by_its_name_alone() -> None:
+    way = Repeating()
+    assert way.call(1) == ("direct", "double")
+    how, name = way.call(1)
+    assert (how, is_to_be_kept(name), name.startswith("double #")) == ("direct", True, True)
+    assert [way.call(1) for _ in range(3)] == [("again", name)] * 3
+    assert way.call(2) == ("direct", "double")
+    assert way.call(1) == ("again", name)
+    assert len(way.agent.learn.calls) == 1
+
+
+def test_calls_that_are_each_different_are_all_sent_whole() -> None:
+    way = Repeating()
+    assert {way.call(number) for number in range(50)} == {("direct", "double")}
+    large = b"x" * MOST_BYTES
+    assert {way.call(large)[0] for _ in range(5)} == {"direct"}
+
+
+def test_of_many_calls_in_turn_those_made_last_are_remembered() -> None:
+    way = Repeating()
+    for number in range(20):
+        for _ in range(3):
+            assert way.call(number)[0] in ("direct", "again")
+    assert [way.call(number)[0] for number in (0, 19, 15)] == ["direct", "again", "again"]
+    assert len({*way.agent.again.names}) == 20  # none shares its name with another
+
+
+def test_another_seat_knows_nothing_of_what_the_first_was_told() -> None:
+    way = Repeating()
+    names = {way.call(1)[1] for _ in range(4)}
+    way.line.recall("g1")
+    way.finish(way.agent.refs)
+    super(Repeating, way).send(way.told)
+    way.lend("g2")
+    assert way.call(1) == ("direct", "double")
+    assert way.call(1)[1] not in names
+
+
 def test_of_a_call_that_was_waited_for_ray_is_not_asked_again() -> None:
     got = Got()
     desk, ray, agent = Desk(), Ray(), Agent()
@@ -241,7 +302,7 @@ def test_of_a_call_that_was_waited_for_ray_is_not_asked_again() -> None:
     desk.lent[-1].done.set_result({"gang": "g1", "agent": agent})
     first = line.send(request(), Kept(1))
     first.done.set_result(None)
-    got.ref = first.binary()
+    got.add(first)
     before = len(ray.waits)
     second = line.send(request(), Kept(1))
     assert (len(ray.waits), len(agent.direct.calls)) == (before, 2)

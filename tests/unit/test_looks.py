@@ -27,7 +27,7 @@ both_ways = pytest.mark.parametrize("notices", [open_notices, none_to_be_had])
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A folder with what a project has."""
-    root = tmp_path / "project"
+    root = tmp_path / "above" / "project"
     (root / "package" / "inner").mkdir(parents=True)
     for name in ("main.py", "package/__init__.py", "package/inner/deep.py", "weights.npy", "notes"):
         (root / name).write_text(f"# {name}, as it was\n")
@@ -75,6 +75,13 @@ def project_swapped(root: Path) -> None:
     root.with_name("copy").rename(root)
 
 
+def what_is_above_swapped(root: Path) -> None:
+    above = root.parent
+    shutil.copytree(above, above.with_name("copied"), symlinks=True)
+    above.rename(above.with_name("old"))
+    above.with_name("copied").rename(above)
+
+
 def link_turned(path: Path) -> None:
     path.unlink()
     path.symlink_to("package/__init__.py")
@@ -94,6 +101,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "a folder deleted": lambda root: shutil.rmtree(root / "package"),
     "a folder swapped for its copy": lambda root: folder_swapped(root / "package"),
     "the project swapped for its copy": project_swapped,
+    "what is above swapped for its copy": what_is_above_swapped,
     "a link turned": lambda root: link_turned(root / "link.py"),
     "data written": lambda root: (root / "weights.npy").write_bytes(b"0"),
     "data written through a mapping": lambda root: through_a_mapping(root / "weights.npy"),
@@ -115,6 +123,21 @@ def test_a_change_is_seen(change: Callable[[Path], object], notices: Open, tree:
 def test_what_happens_before_the_first_question_is_seen(notices: Open, tree: Path) -> None:
     looks = Looks(paths_of(tree), notices)
     (tree / "main.py").write_text("x = 1\n")
+    assert not looks.hold()
+
+
+@both_ways
+def test_a_project_that_is_reached_through_a_link_is_followed(notices: Open, tree: Path) -> None:
+    other = tree.parent / "other"
+    shutil.copytree(tree, other, symlinks=True)
+    way = tree.parent / "way"
+    way.symlink_to(tree)
+    looks = looks_at(way, notices)
+    (way / "main.py").write_text("x = 1\n")
+    assert not looks.hold()
+    looks = looks_at(way, notices)
+    way.unlink()
+    way.symlink_to(other)
     assert not looks.hold()
 
 

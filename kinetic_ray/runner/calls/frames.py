@@ -223,14 +223,11 @@ def _cut(data: bytes) -> Frame | None:
     place = _HEADER.size + 8 * count
     if magic != _MAGIC or has_file or place > len(data):
         return None
-    lengths = _lengths(count).unpack_from(data, _HEADER.size)
-    if place + sum(lengths) != len(data):
-        return None
     parts = []
-    for length in lengths:
+    for length in _lengths(count).unpack_from(data, _HEADER.size):
         parts.append(data[place : place + length])
         place += length
-    return Frame(kind, parts, number)
+    return Frame(kind, parts, number) if place == len(data) else None
 
 
 def _header(kind: int, has_file: int, number: int, lengths: Sequence[int]) -> bytes:

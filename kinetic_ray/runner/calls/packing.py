@@ -188,6 +188,10 @@ def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any], by_value: ByV
         raise refusal(name, (None, *call), dump, exc) from exc
 
 
+#: No arguments.
+NOTHING = Packed(pickle.dumps(((), {}), 5))
+
+
 def unpack_arguments(packed: Packed) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """What :func:`pack_arguments` packed.
 

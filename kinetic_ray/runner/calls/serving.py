@@ -50,6 +50,7 @@ class Server:
         self._instances: dict[str, Any] = {}
         self._posed: Any = None
         self._under = ""
+        self._last: tuple[bytes, Route, Callable[..., Any]] | None = None  # a call's, for others like it
         self._reporter = session.Reporter(self._say)
 
     def run(self) -> int:
@@ -97,13 +98,12 @@ class Server:
             digest = bytes(frame.parts[0]).decode()
             self._packed.pop(digest, None)
             self._functions.pop(digest, None)
+            self._last = None
         return True
 
     def _serve(self, frame: Frame) -> None:
-        route = read_route(bytes(frame.parts[0]))
-        self._phase = _LOADING
         try:
-            parts = self._run(route, frame.parts)
+            parts = self._run(frame.parts)
         except BaseException as exc:  # noqa: BLE001 - whatever user code raises is an answer
             _flush()
             self._fail(exc, frame.number)
@@ -114,11 +114,12 @@ class Server:
         else:
             self._link.send(_VALUE, parts, frame.number)
 
-    def _run(self, route: Route, told: Sequence[bytes | memoryview]) -> list[Any]:
-        self._come_under(route.ancestors)
-        function = self._function(route)
+    def _run(self, told: Sequence[bytes | memoryview]) -> list[Any]:
+        self._phase = _LOADING
+        last = self._last
+        route, function = last[1:] if last is not None and last[0] == told[0] else self._turn_to(bytes(told[0]))
         args, kwargs = _arguments(told)
-        del told
+        del told, last
         self._phase = _CALLING
         value = call(function, args, kwargs)
         if route.kind == "create":
@@ -131,6 +132,15 @@ class Server:
         if is_simple(value):
             return [SIMPLE, pickle.dumps(value, 5)]
         return [b"", *to_parts(live.put_to_sleep(_pack(value)), live.name_of)]
+
+    def _turn_to(self, told: bytes) -> tuple[Route, Callable[..., Any]]:
+        self._last = None
+        route = read_route(told)
+        self._come_under(route.ancestors)
+        function = self._function(route)
+        if route.kind == "function":  # an instance may get other methods, and may be gone
+            self._last = (told, route, function)
+        return route, function
 
     def _function(self, route: Route) -> Callable[..., Any]:
         """What to call: the function, the class, or an instance's method."""

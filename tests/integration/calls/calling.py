@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import ray
 
+from kinetic_ray.calls.requests import request_of
+from kinetic_ray.calls.seats import Seat
 from kinetic_ray.runner.calls.desk import find_desk
-from kinetic_ray.runner.calls.heads import call_head
 from kinetic_ray.runner.calls.packing import pack_arguments, pack_function
 from kinetic_ray.runner.calls.wish import Order, Wish
 
@@ -59,9 +60,8 @@ class Caller:
         order, code = self.order(function, wish)
         lent = ray.get(self.desk.lend.remote(order.to_bytes()), timeout=PATIENCE)
         assert lent is not None
-        lent["agent"].learn.remote(order.function, code[0])
-        head = call_head(gang=lent["gang"], client=self.client, order=order)
-        return lambda *args: lent["agent"].call.remote(head, pack_arguments(args, {}, _by_value))
+        seat, request = Seat(lent["gang"], lent["agent"], self.client), request_of(order, code)
+        return lambda *args: seat.send(request, pack_arguments(args, {}, _by_value))
 
     def fails(self, call: Callable[[], Any], kind: type[Exception], words: str) -> Exception:
         """What it fails with, which says these words."""

@@ -36,7 +36,8 @@ if __name__ == "__main__":
         kinetic.kill(counter)
     print("fine")
 """
-QUEUE = """
+CALLS = 12
+QUEUE = f"""
 import time
 import kinetic_ray as kinetic
 
@@ -46,7 +47,7 @@ def short(number):
     return number
 
 if __name__ == "__main__":
-    assert kinetic.get([short.remote(number) for number in range(6)], timeout=200) == list(range(6))
+    assert kinetic.get([short.remote(number) for number in range({CALLS})], timeout=200) == list(range({CALLS}))
     print("fine")
 """
 
@@ -85,4 +86,5 @@ def test_two_scripts_with_short_calls_share(on_demand: LocalCluster, tmp_path: P
     for process in both:
         out, err = process.communicate(timeout=300)
         assert process.returncode == 0, out + err
-    assert 1 <= len(slices(on_demand, "tpu-v6e-4")) <= 2
+    # How many are started meanwhile depends on how long a start takes; one for each call that waits it never is.
+    assert 1 <= len(slices(on_demand, "tpu-v6e-4")) < CALLS
