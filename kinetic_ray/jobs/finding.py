@@ -128,8 +128,8 @@ def _state_of(store: Store, entry: IndexEntry) -> JobStatus | None:
     journal = JobJournal(store, entry.job_id)
 
     def look() -> JobStatus | None:
-        state = journal.state()
-        return state.status if state.epoch or journal.exists() else None
+        state = journal.look()
+        return None if state is None else state.status
 
     return _if_readable(entry.job_id, look)
 

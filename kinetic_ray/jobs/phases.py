@@ -45,10 +45,9 @@ def phase_of(journal: JobJournal, backend: Backend) -> JobPhase:
 
     A backend that can't be asked changes nothing: the records are told, and the trouble.
     """
-    if not journal.exists():  # whatever else of it may still lie there
-        where = f"no job {journal.job_id} in the store {journal.store.url}"
-        return JobPhase(JobStatus.NOT_FOUND, "", message=where)
-    state = journal.state()
+    state = journal.look()
+    if state is None:
+        return _not_found(journal)
     if state.is_terminal:
         return _told(state, state.message)
     try:
@@ -57,8 +56,15 @@ def phase_of(journal: JobJournal, backend: Backend) -> JobPhase:
         return _told(state, state.message or f"the backend can't be asked just now: {exc}")
     if seen.state.is_driven:
         return _told(state, seen.message if state.stage is Stage.SUBMITTED else state.message)
-    state = journal.state()  # it may have ended between the two looks
+    state = journal.look()  # it may have ended between the two looks
+    if state is None:
+        return _not_found(journal)
     return _told(state, state.message) if state.is_terminal else _undriven(state, seen)
+
+
+def _not_found(journal: JobJournal) -> JobPhase:
+    where = f"no job {journal.job_id} in the store {journal.store.url}"
+    return JobPhase(JobStatus.NOT_FOUND, "", message=where)
 
 
 def _told(state: JobState, message: str) -> JobPhase:

@@ -133,6 +133,11 @@ class JobJournal:
             if not state.is_terminal or self.newest_claim() <= epochs[-1].epoch:
                 return state
 
+    def look(self) -> JobState | None:
+        """The state, or None where there is no such job; never what is seen of one while it is being cleaned up."""
+        state = self.state()
+        return state if self.exists() else None
+
     def epochs_that_count(self, epoch: int) -> list[int]:
         """The epochs whose outcomes count for what an epoch says: itself, then those it took over, newest first."""
         taken = read_adopted(self.store, self.keys.adopted(epoch)) or ()
