@@ -405,7 +405,10 @@ def nested(me: Caller) -> None:
 
 
 def one_call_of_nine_seconds(me: Caller) -> None:
-    assert me.run(last, 9.0) == 9.0
+    assert me.run(last, 0.0) == 0.0
+    ref = me.call(last, 9.0)
+    say("calling")
+    assert ray.get(ref, timeout=100) == 9.0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The desk on a real cluster: calls, failures, leases, and processes that come and go."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -7,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kinetic_ray.backends.local.backend import status
+from kinetic_ray.calls.lookout import Lookout
 from kinetic_ray.testing.clusters import LocalCluster
 from tests.integration.calls.calling import SMALL
 from tests.integration.calls.conftest import Actors, Play, Scene
@@ -119,11 +122,18 @@ def test_a_cluster_is_not_idle_while_a_call_runs(
 ) -> None:
     cluster = LocalCluster(kinetic_home)
     with cluster.active():
-        monkeypatch.setenv("KINETIC_LOCAL_IDLE_S", "6")
+        monkeypatch.setenv("KINETIC_LOCAL_IDLE_S", "4")
         cluster.start()
+        found = status(cluster.home)
+        assert found is not None
         try:
+            until_it_calls = Lookout(found["socket"], lambda _: None)  # how long a process takes to start nobody knows
             with actors(cluster, "one_call_of_nine_seconds") as calling:
-                output, _ = calling.communicate(timeout=120)
+                assert calling.stdout is not None
+                lines = iter(calling.stdout.readline, "")
+                said = [*itertools.takewhile(lambda line: line != "calling\n", lines)]
+                until_it_calls.close()
+                output = "".join((*said, calling.communicate(timeout=120)[0]))
                 assert calling.returncode == 0, output
         finally:
             cluster.stop()
