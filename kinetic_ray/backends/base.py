@@ -86,7 +86,11 @@ class Backend(Protocol):
         """
 
     def observe(self, store_url: str, job_id: str) -> Observation:
-        """One look; starts nothing, and answers DOWN rather than raise when nobody is there."""
+        """One look; starts nothing, and answers DOWN rather than raise when nobody is there.
+
+        Asked in a thread that nobody waits for any longer than suits him, so it may take its time; but not for ever,
+        for there is one question at a time.
+        """
 
     def cancel(self, store_url: str, job_id: str) -> None:
         """Stops the job, whose cancel record is written already; does nothing when nobody is there."""

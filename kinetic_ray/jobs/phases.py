@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from kinetic_ray.backends.base import Backend, Observation
 from kinetic_ray.core.state import JobState, JobStatus, RankState, Stage
 from kinetic_ray.errors import KineticError
+from kinetic_ray.jobs.asking import observe_within
 from kinetic_ray.journal import JobJournal
 
 _LOST = "driver lost"
+_ANSWER_S = 2.0  # within which a backend answers, or is passed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def phase_of(journal: JobJournal, backend: Backend) -> JobPhase:
     if state.is_terminal:
         return _told(state, state.message)
     try:
-        seen = backend.observe(journal.store.url, journal.job_id)
+        seen = observe_within(backend, journal.store.url, journal.job_id, _ANSWER_S)
     except (KineticError, OSError) as exc:
         return _told(state, state.message or f"the backend can't be asked just now: {exc}")
     if seen.state.is_driven:

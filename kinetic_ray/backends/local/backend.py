@@ -34,7 +34,7 @@ class LocalBackend:
 
     def observe(self, store_url: str, job_id: str) -> Observation:
         """What the supervisor knows of the job."""
-        answer = client.ask(self._home, {"op": "observe", "store": store_url, "job_id": job_id})
+        answer = client.ask(self._home, {"op": "observe", "store": store_url, "job_id": job_id}, client.OBSERVE_S)
         if answer is None:
             return Observation(Liveness.DOWN, "no embedded cluster runs")
         return Observation(Liveness(answer["state"]), answer.get("message", ""))

@@ -22,6 +22,8 @@ _STOP_S = 120.0
 _EXIT_S = 10.0
 _HELLO_S = 10.0
 _LOOK_S = 1.0
+#: Within which it tells what it knows of a job: whoever waits asks again rather than wait for one answer.
+OBSERVE_S = 5.0
 _TAIL_CHARS = 2000
 #: What connecting raises where nobody listens.
 NOBODY = (FileNotFoundError, ConnectionError)
