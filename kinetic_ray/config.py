@@ -151,12 +151,11 @@ def find_setting(
 
 
 def _default(name: str, env: Mapping[str, str]) -> str | None:
-    if name == "home":
-        return str(home(env))
     if name == "store":
         return str(home(env) / "store")
-    if name == "profiles_file":
-        return str(profiles_file(env))
+    if name in ("home", "profiles_file"):
+        without = {key: value for key, value in env.items() if key != SETTINGS[name].env}
+        return str(home(without) if name == "home" else profiles_file(without))
     return SETTINGS[name].default if name in ("backend", "zone", "cluster", "namespace") else None
 
 

@@ -246,6 +246,19 @@ def check_ray_variables(environ: Mapping[str, str] | None = None) -> Finding:
     return Finding("environment", "warn", f"set, and ignored by the embedded cluster: {', '.join(foreign)}", fix)
 
 
+def check_settings(environ: Mapping[str, str] | None = None) -> Finding:
+    """What looks like a setting and is none: variables, and keys of the active profile."""
+    env = config.environment() if environ is None else environ
+    try:
+        active = config.active_profile(environ=env)
+        config.resolve(environ=env)
+    except KineticError as error:
+        return Finding("settings", "fail", str(error), "kinetic config --explain shows where every setting comes from")
+    if strange := config.strange_settings(active, env):
+        return Finding("settings", "warn", "; ".join(strange), "kinetic config shows the settings that there are")
+    return Finding("settings", "ok", f"profile {active.name}" if active else "no profile in use")
+
+
 def judge_socket_path(longest: Path) -> Finding:
     """Whether the longest name of a unix socket fits into what the system allows."""
     size = len(str(longest).encode())
@@ -292,4 +305,5 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     check_home,
     check_store,
     check_ray_variables,
+    check_settings,
 )

@@ -10,6 +10,7 @@ import click
 
 from kinetic_ray import config
 from kinetic_ray.cli import facts
+from kinetic_ray.cli.completing import complete_status
 from kinetic_ray.cli.exits import ExitCode, Refusal
 from kinetic_ray.cli.output import json_option, note, print_json, print_table, say
 from kinetic_ray.cli.select import complete_job, hold_job
@@ -44,7 +45,7 @@ def jobs() -> None:
 
 
 @jobs.command("list")
-@click.option("--state", help="Only jobs of this status, e.g. RUNNING.")
+@click.option("--state", shell_complete=complete_status, help="Only jobs of this status, e.g. RUNNING.")
 @click.option("--name", help="Only jobs with this name, or of this function.")
 @click.option("--tag", help="Only jobs with this tag.")
 @click.option("--since", metavar="SPAN", help="Only jobs submitted within this span, e.g. 24h.")

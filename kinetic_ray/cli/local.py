@@ -14,6 +14,7 @@ from kinetic_ray import config
 from kinetic_ray.backends.local import client
 from kinetic_ray.backends.local.paths import runtime_of
 from kinetic_ray.backends.local.preempt import GRACE_S, RETURN_AFTER_S
+from kinetic_ray.cli.completing import complete_slice
 from kinetic_ray.cli.exits import ExitCode, Refusal
 from kinetic_ray.cli.output import json_option, print_json, print_table, say
 from kinetic_ray.errors import KineticError, UsageError
@@ -162,7 +163,7 @@ def _hosts(hosts: list[Mapping[str, Any]]) -> str:
 
 
 @local.command()
-@click.argument("target", metavar="SLICE|HOST")
+@click.argument("target", metavar="SLICE|HOST", shell_complete=complete_slice)
 @click.option(
     "--grace", type=float, metavar="S", help=f"Seconds between the notice and the end; {GRACE_S:g} if not given."
 )

@@ -18,9 +18,11 @@ from kinetic_ray.version import __version__
 #: Command -> the module in this package that holds it under the same name, and its line in the help.
 COMMANDS: dict[str, tuple[str, str]] = {
     "accelerators": ("accelerators", "List the accelerators there are."),
+    "config": ("config", "Show every setting, and where it comes from."),
     "doctor": ("doctor", "Check this machine and say what to mend."),
     "jobs": ("jobs", "List jobs; read, cancel and clean up one."),
     "local": ("local", "Look at the embedded cluster, take hosts away, stop it."),
+    "profile": ("profile", "Name targets, and choose which one is used."),
     "run": ("run", "Run a Python script, here or on every host of an accelerator."),
 }
 
@@ -79,12 +81,25 @@ def _report(error: BaseException, given: Sequence[str]) -> ExitCode:
     return code_of(error)
 
 
+def _complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    from kinetic_ray.cli.completing import complete_profile
+
+    return complete_profile(ctx, param, incomplete)
+
+
 @click.command(
     cls=Root, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
+@click.option("--profile", metavar="NAME", shell_complete=_complete_profile, help="Use this profile for this once.")
 @click.version_option(__version__, prog_name="kinetic")
-def root() -> None:
+@click.pass_context
+def root(ctx: click.Context, profile: str | None) -> None:
     """Run Python functions and scripts on slices of TPUs: simulated ones here, real ones on GKE."""
+    if profile is not None:
+        ctx.obj = config.environment()  # as it was: `kinetic config` tells the flag from the variable
+        ctx.with_resource(config.changed_environment({"KINETIC_PROFILE": profile}))
+        if ctx.invoked_subcommand != "profile":  # which may be there to make it
+            config.profiles().find(profile, "--profile ")
 
 
 def main() -> NoReturn:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinetic_ray import config
+from kinetic_ray.cli.completing import complete_accelerator
 from kinetic_ray.cli.output import json_option, note, print_json
 from kinetic_ray.errors import JobError, UsageError
 
@@ -32,7 +33,13 @@ class _Run(click.Command):
 @click.command(cls=_Run)
 @click.argument("script", metavar="SCRIPT", type=click.Path())
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]", type=click.UNPROCESSED)
-@click.option("-a", "--accelerator", metavar="A", help="Run it on every host of this, e.g. tpu-v6e-16, as a job.")
+@click.option(
+    "-a",
+    "--accelerator",
+    metavar="A",
+    shell_complete=complete_accelerator,
+    help="Run it on every host of this, e.g. tpu-v6e-16, as a job.",
+)
 @click.option("--num-slices", type=click.IntRange(min=1), help="So many slices, as one gang.")
 @click.option("--hosts", type=click.IntRange(min=1), help="So many hosts of a cpu or GPU accelerator.")
 @click.option("--timeout", metavar="SPAN", help="End the job after running so long, e.g. 12h.")

@@ -108,7 +108,9 @@ def complete_job(ctx: click.Context, param: click.Parameter, incomplete: str) ->
     from kinetic_ray.store import open_store
 
     try:
-        store = open_store(config.resolve(store=ctx.params.get("store")).store_url, create=False)
+        profile = ctx.find_root().params.get("profile")  # the root's own callback doesn't run for completion
+        target = config.resolve(store=ctx.params.get("store"), profile=profile)
+        store = open_store(target.store_url, create=False)
         entries: list[IndexEntry] = list_entries(store)[:_COMPLETIONS]
     except KineticError:
         return []

@@ -69,7 +69,8 @@ def test_every_variable_that_is_read_is_in_the_table_and_in_the_docs() -> None:
 
 def test_variables_of_the_docs_exist() -> None:
     settings = {setting.env for setting in SETTINGS.values()}
-    assert _variables_of_the_docs() <= settings | _set_on_ranks()
+    wrong = {"KINETIC_STOER"}  # shown as one that is a typing error
+    assert _variables_of_the_docs() - wrong <= settings | _set_on_ranks()
 
 
 def _set_on_ranks() -> set[str]:
