@@ -9,7 +9,7 @@ The tree::
     ├── DataError         stored bytes are missing or not what their digest says
     ├── StoreError        the store can't be read or written
     ├── SubmissionError   the job is recorded, but nothing runs it
-    └── JobError          a job ended without a value (carries job_id and reason)
+    └── JobError          a job ended without a value (carries job_id, reason, rank, traceback, log_tail and more)
         ├── JobFailed
         ├── JobLost
         ├── JobCancelled
@@ -20,6 +20,9 @@ JobFailed stands in only where it can't be rebuilt, or where no Python exception
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict, Unpack
 
 
 class KineticError(Exception):
@@ -50,29 +53,74 @@ class SubmissionError(KineticError):
     """The job is recorded in the store, but the backend could not start it."""
 
 
+class JobFacts(TypedDict, total=False):
+    """What is known of a job that ended without a value; see :class:`JobError`."""
+
+    job_id: str
+    reason: str
+    rank: int | None
+    phase: str
+    exit_code: int | None
+    error_type: str
+    error_message: str
+    traceback: str
+    log_tail: str
+
+
 class JobError(KineticError):
     """A job that ended without a value.
 
+    What isn't known is "" or None.
+
     Attributes:
         job_id: The job.
-        reason: Why, one of :class:`kinetic_ray.core.state.Reason`'s names, or "" where none is known.
+        reason: Why, one of :class:`kinetic_ray.core.state.Reason`'s names.
+        rank: The first rank that failed.
+        phase: The named phase that it was in.
+        exit_code: Of its process, negative for a signal.
+        error_type: Name of the exception's class, where one that can't be rebuilt here was raised.
+        error_message: Its message.
+        traceback: The remote traceback.
+        log_tail: The rank's last log lines.
     """
 
-    def __init__(self, message: str, *, job_id: str = "", reason: str = "") -> None:
+    job_id: str = ""
+    reason: str = ""
+    rank: int | None = None
+    phase: str = ""
+    exit_code: int | None = None
+    error_type: str = ""
+    error_message: str = ""
+    traceback: str = ""
+    log_tail: str = ""
+
+    def __init__(self, message: str, **facts: Unpack[JobFacts]) -> None:
         super().__init__(message)
-        self.job_id = job_id
-        self.reason = reason
+        if unknown := facts.keys() - JobFacts.__annotations__.keys():
+            raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(unknown))}")
+        self.__dict__.update(facts)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), str(self), self.job_id, self.reason)
+        return _rebuild, (type(self), str(self), self.job_id, self.reason, dict(self.__dict__))
 
 
-def _rebuild(kind: type[JobError], message: str, job_id: str, reason: str) -> JobError:
-    return kind(message, job_id=job_id, reason=reason)
+def _rebuild(
+    kind: type[JobError], message: str, job_id: str, reason: str, attributes: Mapping[str, object] | None = None
+) -> JobError:
+    """Its name and form are part of what is stored, in exceptions that travel."""
+    error = kind(message, job_id=job_id, reason=reason)
+    error.__dict__.update(attributes or {})
+    return error
 
 
 class JobFailed(JobError):
-    """The job failed; the message names the first failing host, its phase and its last log lines."""
+    """The job failed; the message names the first failing host, its phase and its last log lines.
+
+    Example:
+        >>> error = JobFailed("job-… failed: ProcessDied", reason="ProcessDied", rank=2, exit_code=-9)
+        >>> error.reason, error.rank, error.exit_code
+        ('ProcessDied', 2, -9)
+    """
 
 
 class JobLost(JobError):
@@ -85,3 +133,9 @@ class JobCancelled(JobError):
 
 class JobTimeout(JobError):
     """The job's own deadline (`timeout=`) ran out; a client's `result(timeout=)` raises TimeoutError instead."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """As `error.add_note`, also where the class refuses to be changed, as a frozen dataclass does."""
+    notes = getattr(error, "__notes__", None)
+    BaseException.__setattr__(error, "__notes__", [*notes, note] if isinstance(notes, list | tuple) else [note])

@@ -8,12 +8,36 @@ import sys
 from collections.abc import Callable
 from pickle import PickleBuffer
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import IO, Any
 
 import cloudpickle
 from cloudpickle.cloudpickle import _dynamic_class_reduce
 
+from kinetic_ray.payload.homes import with_home, with_qualname
+from kinetic_ray.payload.sources import Sources, remember
+
 _MOST_WRAPPERS = 32
+
+TakeBuffer = Callable[[PickleBuffer], object]
+
+
+class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """For what comes back: classes that go by value are the reader's own again where it has them."""
+
+    def __init__(self) -> None:
+        self._file = io.BytesIO()
+        super().__init__(self._file, protocol=5)
+
+    def dumps(self, obj: object) -> bytes:
+        """The pickle of one object; call it once."""
+        self.dump(obj)
+        return self._file.getvalue()
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, memoryview):
+            return _view_reduced(obj)
+        reduced = super().reducer_override(obj)
+        return with_home(obj, reduced) if isinstance(obj, type) else reduced
 
 
 class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -24,21 +48,25 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     Args:
         by_value: Asked for a loaded module: True if the host can't import it.
-        buffer_callback: As of :class:`pickle.Pickler`: takes large buffers beside the pickle.
+        take_buffer: As `buffer_callback` of :class:`pickle.Pickler`: takes large buffers beside the pickle.
+        file: Where the pickle goes if not to memory.
     """
 
     def __init__(
-        self, by_value: Callable[[str], bool], buffer_callback: Callable[[PickleBuffer], object] | None = None
+        self, by_value: Callable[[str], bool], take_buffer: TakeBuffer | None = None, file: IO[bytes] | None = None
     ) -> None:
         self._file = io.BytesIO()
-        super().__init__(self._file, protocol=5, buffer_callback=buffer_callback)
+        super().__init__(self._file if file is None else file, protocol=5, buffer_callback=take_buffer)
         self._by_value = by_value
         self._judged: dict[str, bool] = {}
+        self._sources = Sources()
         #: Names of the modules that the pickle refers to.
         self.modules: set[str] = set()
 
     def dumps(self, obj: object) -> bytes:
-        """The pickle of one object; call it once."""
+        """The pickle of an object. A further one's refers to what stood in those before, and is read after them."""
+        self._file.seek(0)
+        self._file.truncate()
         self.dump(obj)
         return self._file.getvalue()
 
@@ -47,7 +75,12 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._reduce_module(obj)
         if isinstance(obj, CodeType):
             _, parts = self.dispatch_table[CodeType](obj)
-            return code_from, (obj.co_filename, parts)
+            source = self._sources.of(obj.co_filename)
+            return code_from, (obj.co_filename, parts) if source is None else (obj.co_filename, parts, source)
+        if isinstance(obj, memoryview):
+            return _view_reduced(obj)
+        if isinstance(obj, io.TextIOWrapper) and obj is not sys.stdout and obj is not sys.stderr:
+            raise TypeError(f"it is an open file ({getattr(obj, 'name', 'without a name')})")
         if isinstance(obj, FunctionType | type):
             name = getattr(obj, "__module__", None)
             if isinstance(name, str) and name in sys.modules:
@@ -64,8 +97,11 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
         bare = found_as(module, obj.__qualname__)
         if self._goes_by_value(module):
             if bare is not obj or module == "__main__":  # by value under cloudpickle's own rule
-                return super().reducer_override(obj)
-            return self._dynamic_function_reduce(obj) if isinstance(obj, FunctionType) else _dynamic_class_reduce(obj)
+                reduced = super().reducer_override(obj)
+                return with_qualname(obj, reduced) if isinstance(obj, type) else reduced
+            if isinstance(obj, FunctionType):
+                return self._dynamic_function_reduce(obj)
+            return with_qualname(obj, _dynamic_class_reduce(obj))
         self.modules.add(module)
         depth = None if bare is obj else _depth_of(obj, bare)
         return super().reducer_override(obj) if depth is None else (unwrapped, (module, obj.__qualname__, depth))
@@ -84,9 +120,24 @@ def unwrapped(module: str, qualname: str, depth: int) -> Any:
     return found
 
 
-def code_from(file: str, parts: tuple[Any, ...]) -> CodeType:
+def code_from(file: str, parts: tuple[Any, ...], source: str | None = None) -> CodeType:
     """Code with the file that it was written in, for tracebacks; cloudpickle forgets it. Part of the stored format."""
+    if source is not None:
+        remember(file, source)
     return CodeType(*parts).replace(co_filename=file)
+
+
+def view_from(data: bytearray, form: str, shape: tuple[int, ...] | None, readonly: bool) -> memoryview:
+    """A memoryview over a copy of what it showed. Part of the stored format."""
+    view = memoryview(data)
+    view = view.cast(form) if shape is None else view.cast(form, shape)  # type: ignore[call-overload]
+    return memoryview(view).toreadonly() if readonly else view
+
+
+def _view_reduced(view: memoryview) -> Any:
+    """As itself; cloudpickle would make bytes of it."""
+    shape = None if view.ndim == 1 else view.shape
+    return view_from, (bytearray(view.tobytes()), view.format, shape, view.readonly)
 
 
 def plain(function: Any) -> Any:

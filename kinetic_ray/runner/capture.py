@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,12 @@ import cloudpickle
 from kinetic_ray.core.causes import is_peer_loss
 from kinetic_ray.core.outcome import ErrorInfo
 from kinetic_ray.core.state import BEFORE_CALL, RankPhase, Reason
+from kinetic_ray.payload.pickling import ValuePickler
+from kinetic_ray.payload.raised import pack_raised
 
 REPR_LIMIT = 20_000
 TEXT_LIMIT = 200_000
 PICKLE_LIMIT = 64 << 20
-_DEPTH_LIMIT = 20
 
 _RUNTIME_ERRORS = frozenset({"JaxRuntimeError", "XlaRuntimeError"})
 
@@ -37,10 +39,9 @@ def dump_value(value: object) -> bytes:
         ResultError: It can't be pickled; says why, and keeps its repr.
     """
     try:
-        data: bytes = cloudpickle.dumps(value, protocol=5)
+        return ValuePickler().dumps(value)
     except Exception as exc:
         raise unsendable(value, exc) from exc
-    return data
 
 
 def unsendable(value: object, exc: BaseException) -> ResultError:
@@ -65,7 +66,10 @@ def reason_of(exc: BaseException, phase: RankPhase) -> Reason:
 
 def describe_error(exc: BaseException) -> ErrorInfo:
     """An exception in words: the user's frames only, notes, cause chain and groups included."""
-    lines = traceback.format_exception(type(exc), exc, _user_frames(exc.__traceback__))
+    if isinstance(exc, ResultError):  # raised by us: no line of the user's is in it
+        lines = [f"{_words(exc)}\n"]
+    else:
+        lines = traceback.format_exception(type(exc), exc, _user_frames(exc.__traceback__))
     return ErrorInfo(
         type_name=type(exc).__name__,
         module=type(exc).__module__,
@@ -76,29 +80,12 @@ def describe_error(exc: BaseException) -> ErrorInfo:
 
 
 def dump_exception(exc: BaseException) -> bytes | None:
-    """Pickles an exception with its causes, or gives None where a round trip doesn't give it back.
-
-    A cause that can't travel is left out; it stands in the traceback's text.
-    """
-    packed = _pack(exc, frozenset())
-    if packed is None:
-        return None
-    data: bytes = cloudpickle.dumps(_Parcel(packed), protocol=5)
-    return data if len(data) <= PICKLE_LIMIT else None
-
-
-class _Parcel:
-    """Unpickles as the exception itself, so that a reader needs nothing but `pickle.loads`."""
-
-    def __init__(self, packed: tuple[Any, ...]) -> None:
-        self._packed = packed
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return restore_exception, (self._packed,)
+    """Pickles an exception with its causes, or gives None where words must do; see :func:`pack_raised`."""
+    return pack_raised(exc, PICKLE_LIMIT)
 
 
 def restore_exception(packed: tuple[Any, ...]) -> BaseException:
-    """Rebuilds what :func:`dump_exception` packed. Its name and form are part of the stored format."""
+    """Rebuilds what the first format holds."""
     data, members, cause, context, quiet = packed
     exc: BaseException = cloudpickle.loads(data)
     if members is not None:
@@ -112,57 +99,11 @@ def restore_exception(packed: tuple[Any, ...]) -> BaseException:
 
 
 def rebuild_exception(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
-    """Makes an exception without calling its constructor, which may want arguments that nobody kept."""
+    """Makes an exception of the first format without calling its constructor."""
     exc = kind.__new__(kind, *args)
     exc.args = args
     exc.__dict__.update(state)
     return exc
-
-
-class _Rebuilt:
-    """Pickles an exception by its class, arguments and attributes."""
-
-    def __init__(self, exc: BaseException) -> None:
-        self._parts = (type(exc), exc.args, dict(exc.__dict__))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return rebuild_exception, self._parts
-
-
-def _pack(exc: BaseException, seen: frozenset[int]) -> tuple[Any, ...] | None:
-    if id(exc) in seen or len(seen) >= _DEPTH_LIMIT:
-        return None
-    seen |= {id(exc)}
-    members = None
-    data = None
-    if isinstance(exc, BaseExceptionGroup):
-        packed = [_pack(member, seen) for member in exc.exceptions]
-        members = [member for member in packed if member is not None]
-        stand_in = exc.derive([Exception()])
-        stand_in.__dict__.update(exc.__dict__)
-        data = _dump_checked(stand_in) if members and len(members) == len(packed) else None
-    else:
-        data = _dump_checked(exc)
-    if data is None:
-        return None
-    cause = None if exc.__cause__ is None else _pack(exc.__cause__, seen)
-    context = None if exc.__context__ is None else _pack(exc.__context__, seen)
-    return data, members, cause, context, exc.__suppress_context__
-
-
-def _dump_checked(exc: BaseException) -> bytes | None:
-    for form in (exc, _Rebuilt(exc)):
-        try:
-            data: bytes = cloudpickle.dumps(form, protocol=5)
-            back = cloudpickle.loads(data)
-            same = type(back) is type(exc) and _str(back) == _str(exc)
-        # A foreign class may raise anything as it is rebuilt, KeyboardInterrupt and SystemExit too: out of here either
-        # would end the process in the user's error's place. Nobody interrupts a rank in earnest; those are killed.
-        except BaseException:  # noqa: BLE001
-            continue
-        if same:
-            return data
-    return None
 
 
 def _chain(exc: BaseException) -> Iterator[BaseException]:
@@ -182,7 +123,7 @@ def _is_device_full(exc: BaseException) -> bool:
 
 def _user_frames(frames: TracebackType | None) -> TracebackType | None:
     """The traceback without our own frames at its top; all of it where it has no others."""
-    ours = str(Path(__file__).parent)
+    ours = str(Path(__file__).parents[1]) + os.sep
     rest = frames
     while rest is not None and rest.tb_frame.f_code.co_filename.startswith(ours):
         rest = rest.tb_next
