@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 _PACKAGES = ("site-packages", "dist-packages")
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
@@ -33,13 +34,19 @@ class Origin:
 
     Attributes:
         source: See :class:`Source`.
-        folder: For a FILE: the folder that has to be on `sys.path`.
+        folder: For a FILE: the folder, or the zip file, that has to be on `sys.path`.
         file: For MAIN and FILE, where known: the module's file.
     """
 
     source: Source
     folder: Path | None = None
     file: Path | None = None
+
+    @property
+    def path(self) -> Path:
+        """Of a FILE: its file."""
+        assert self.file is not None
+        return self.file
 
 
 def origin_of(name: str) -> Origin:
@@ -60,8 +67,18 @@ def origin_of(name: str) -> Origin:
         return Origin(Source.INSTALLED if _has_installed_top(top) else Source.LOOSE)
     if is_installed(file):
         return Origin(Source.INSTALLED)
+    if (archive := _archive_of(file)) is not None:
+        return Origin(Source.FILE, archive, archive)
     folder = _folder_for(name, file)
     return Origin(Source.LOOSE, file=file) if folder is None else Origin(Source.FILE, folder, file)
+
+
+def module_dict(module: object) -> dict[str, Any]:
+    """A module's names; {} for what only stands in for a module. A lazy one isn't loaded by that."""
+    if not issubclass(type(module), ModuleType):
+        return {}
+    names: dict[str, Any] = ModuleType.__getattribute__(module, "__dict__")
+    return names
 
 
 def file_of(module: ModuleType | None) -> Path | None:
@@ -105,6 +122,14 @@ def _has_installed_top(top: str) -> bool:
         return is_installed(file)
     places = [Path(place) for place in getattr(module, "__path__", ())]
     return top in sys.builtin_module_names or (bool(places) and all(is_installed(place) for place in places))
+
+
+def _archive_of(file: Path) -> Path | None:
+    """The zip file that a module was imported from; None for a module of a file of its own."""
+    if file.exists():
+        return None
+    there = next((parent for parent in file.parents if parent.exists()), None)
+    return there if there is not None and there.is_file() else None
 
 
 def _folder_for(name: str, file: Path) -> Path | None:

@@ -9,14 +9,18 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from kinetic_ray import config
 from kinetic_ray.bundle.archive import pack
+from kinetic_ray.bundle.drift import mention_drift
+from kinetic_ray.bundle.editable import editable_folders
 from kinetic_ray.bundle.origins import Origin, Source, file_of, is_installed, loaded_modules, origin_of
+from kinetic_ray.bundle.outside import Outside
+from kinetic_ray.bundle.reach import reached
 from kinetic_ray.bundle.rules import by_default
 from kinetic_ray.bundle.tree import Entry, Kind, file_entry, scan
 from kinetic_ray.errors import ConfigError
@@ -24,8 +28,6 @@ from kinetic_ray.errors import ConfigError
 _LOG = logging.getLogger("kinetic_ray")
 
 _MARKS = ("pyproject.toml", "setup.py", ".git")
-#: In the archive: the folder of modules from elsewhere on this machine.
-OUTSIDE = ".kinetic_outside"
 #: A project above one of these is mentioned: it may be a folder that happens to hold a script.
 _LARGE_BYTES, _LARGE_FILES = 32 << 20, 5_000
 
@@ -54,12 +56,14 @@ class Selection:
         entries: Files, folders and links, in no order.
         sys_path: Folders for `sys.path`, relative to the root.
         cwd: The working folder, relative to the root.
+        packages: Folders outside of the project that are sent whole.
     """
 
     root: Path | None
     entries: tuple[Entry, ...]
     sys_path: tuple[str, ...]
     cwd: str
+    packages: tuple[Path, ...] = ()
 
     def pack(self) -> Bundle | None:
         """Reads the files; None if there is nothing to send."""
@@ -126,12 +130,24 @@ class Project:
 
     def select(self, modules: Iterable[str] = ()) -> Selection:
         """Finds what is sent; see :meth:`build`."""
-        names = {*modules} if self.root is not None else {*modules, *self._siblings()}
-        origins = [origin_of(name) for name in sorted(names)]
-        entries = (*self._inside(), *self._outside(origins))
+        origins = self.reached(modules)
+        outside = Outside.of(origin for origin in origins.values() if not self._holds(origin.path))
+        entries = (*self._inside(), *outside.entries(self.avoid, config.bundle_limit()))
         if self.root is not None:
             _mention_if_large(self.root, entries)
-        return Selection(self.root, entries, self._search_path(origins), self.relative_cwd)
+        search_path = self._search_path(origins.values(), outside)
+        return Selection(self.root, entries, search_path, self.relative_cwd, tuple(outside.packages()))
+
+    def reached(self, modules: Iterable[str] = ()) -> dict[str, Origin]:
+        """The loaded modules that hosts need, with their origins: see :mod:`~kinetic_ray.bundle.reach`."""
+        names = {*modules} if self.root is not None else {*modules, *self._siblings(), "__main__"}
+        return reached(names, self._holds)
+
+    def mention_drift(self, modules: Iterable[str]) -> None:
+        """Says what of the modules that a call reaches hosts will see otherwise: see :func:`mention_drift`."""
+        names = dict.fromkeys([*sorted(modules), *self.reached(modules)])  # the nearest first
+        files = {name: sys.modules[name] for name in names if origin_of(name).source is Source.FILE}
+        mention_drift(files)
 
     def loaded(self) -> frozenset[Path]:
         """Files of the project that are loaded as modules: they are sent although a .gitignore names them."""
@@ -143,29 +159,18 @@ class Project:
             return [] if self.script is None else [file_entry(self.script, self.script.name)]
         return scan(self.root, avoid=self.avoid, wanted=sorted(self.loaded()), limit=config.bundle_limit())
 
-    def _outside(self, origins: Iterable[Origin]) -> Iterator[Entry]:
-        """Modules that lie elsewhere, on a PYTHONPATH say: each with the whole of its top-level package."""
-        tops: dict[str, Path] = {}
-        for origin in origins:
-            if origin.source is Source.FILE and origin.folder and origin.file and not self._holds(origin.file):
-                top = origin.folder / origin.file.relative_to(origin.folder).parts[0]
-                tops[top.name] = top
-        for name, top in tops.items():
-            _LOG.info("%s is sent as well: the call refers to it, and it lies outside of the project", top)
-            if top.is_file():
-                yield file_entry(top, f"{OUTSIDE}/{name}")
-                continue
-            for entry in scan(top, avoid=self.avoid, limit=config.bundle_limit()):
-                yield replace(entry, name=f"{OUTSIDE}/{name}/{entry.name}")
-
-    def _search_path(self, origins: Iterable[Origin]) -> tuple[str, ...]:
-        """The client's `sys.path` inside the root in its order, then what else the call's modules need."""
+    def _search_path(self, origins: Iterable[Origin], outside: Outside) -> tuple[str, ...]:
+        """The client's `sys.path` where it is sent, in its order, then what else the modules need."""
         listed = [(self.cwd / entry).resolve() for entry in sys.path]
-        needed = [origin.folder for origin in origins if origin.source is Source.FILE and origin.folder is not None]
-        inside = [folder for folder in [*listed, *needed] if self._holds(folder)]
-        names = [folder.relative_to(self.root).as_posix() for folder in inside if self.root is not None]
-        others = [OUTSIDE] if any(not self._holds(folder) for folder in needed) else []
-        return tuple(dict.fromkeys([*names, *others]))
+        needed = [origin.folder for origin in origins if origin.folder is not None]
+        editable = [folder for project, folder in editable_folders() if self._holds(project)]
+        names = [self._place_of(folder, outside) for folder in [*listed, *needed, *editable]]
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+    def _place_of(self, folder: Path, outside: Outside) -> str | None:
+        if self.root is not None and self._holds(folder):
+            return folder.relative_to(self.root).as_posix()
+        return outside.place_of(folder)
 
     def _siblings(self) -> Iterator[str]:
         """Loaded modules from the script's own folder, for a script whose folder can't be sent whole."""

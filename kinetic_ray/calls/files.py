@@ -13,13 +13,13 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from kinetic_ray.bundle import Bundle, Project, Selection
 from kinetic_ray.bundle.origins import Source, origin_of
-from kinetic_ray.bundle.project import OUTSIDE
 from kinetic_ray.bundle.rules import GIT_FILE, OWN_FILE, repository_folders
 from kinetic_ray.bundle.tree import Kind
 from kinetic_ray.calls.looks import Look, Looks
@@ -62,6 +62,23 @@ def files_of(project: Project, modules: Iterable[str]) -> ProjectFiles:
         return found
 
 
+def sent_now(project: Project, modules: Collection[str]) -> Sent:
+    """A project as it is sent now, for whoever keeps nothing from one call to the next.
+
+    Args:
+        project: The function's.
+        modules: Modules that the function refers to by name.
+
+    Raises:
+        PayloadError: Too large.
+    """
+    files = files_of(project, modules)
+    _LAST.append(files)
+    sent = files.current()
+    project.mention_drift(modules)  # at each call: what a program sets in a module shows in no file
+    return sent
+
+
 def _place_of(project: Project, name: str) -> tuple[Path | None, Path | None]:
     """What a module adds to what is sent: a folder for `sys.path`, and its file where that isn't sent anyway."""
     origin = origin_of(name)
@@ -84,7 +101,7 @@ class ProjectFiles:
         self._sent: Sent | None = None
         self._looks = Looks(())
         self._program: tuple[object, ...] = ()
-        self._loaded: frozenset[Path] = frozenset()
+        self._needed: tuple[object, ...] = ()
         self._is_doubtful = True
 
     def current(self) -> Sent:
@@ -105,16 +122,20 @@ class ProjectFiles:
         if program == self._program:
             return False
         before, self._program = self._program, program
-        # More modules are loaded; the files of those in the project are sent in any case.
-        return before[0] != program[0] or self._project.loaded() != self._loaded
+        # More modules are loaded, of which perhaps none is the project's, or referred to by it.
+        return before[0] != program[0] or self._needs() != self._needed
+
+    def _needs(self) -> tuple[object, ...]:
+        return self._project.loaded(), self._project.reached(self._modules)
 
     def _build(self, before: Sent | None) -> Sent:
         begun = time.time_ns()
-        self._program, self._loaded = _program(), self._project.loaded()
+        self._program, self._needed = _program(), self._needs()
         selection = self._project.select(self._modules)
         # Looked at before it is read: what changes meanwhile looks otherwise at the next call.
         self._looks = Looks(_watched(self._project, selection))
         self._is_doubtful = any(_is_fresh(seen, begun) for seen in self._looks.seen)
+        self._project.mention_drift(self._modules)
         bundle = selection.pack()
         digest = "" if bundle is None else hashlib.sha256(bundle.data).hexdigest()
         new = Sent(bundle, digest, selection.sys_path, selection.cwd)
@@ -140,15 +161,9 @@ def _watched(project: Project, selection: Selection) -> list[str]:
     folders = [entry.path for entry in selection.entries if entry.kind is Kind.FOLDER]
     if project.root is not None:
         folders.append(project.root)
-    folders += _tops_elsewhere(selection)
+    folders += selection.packages
     found = [*paths, *folders, *_ignore_files(project, folders)]
     return list(dict.fromkeys(os.fspath(path) for path in found))
-
-
-def _tops_elsewhere(selection: Selection) -> set[Path]:
-    """Folders of packages outside of the project: their own entries don't name them."""
-    names = [(entry, entry.name.split("/")) for entry in selection.entries]
-    return {entry.path.parents[len(parts) - 3] for entry, parts in names if parts[0] == OUTSIDE and len(parts) > 2}
 
 
 def _ignore_files(project: Project, folders: Iterable[Path]) -> Iterator[Path]:
@@ -168,3 +183,5 @@ def _is_fresh(seen: Look, begun: int) -> bool:
 #: What is in use; a cache, so of the process by nature.
 _SHARED: weakref.WeakValueDictionary[tuple[Project, frozenset[object]], ProjectFiles] = weakref.WeakValueDictionary()
 _SHARED_LOCK = threading.Lock()
+#: What was used last stays in use.
+_LAST: deque[ProjectFiles] = deque(maxlen=2)

@@ -16,6 +16,7 @@ from kinetic_ray import config
 from kinetic_ray.backends.base import Backend, load_backend
 from kinetic_ray.bundle import Bundle, find_project
 from kinetic_ray.calls.asking import need_of, places_of
+from kinetic_ray.calls.files import sent_now
 from kinetic_ray.config import Target
 from kinetic_ray.core.env_vars import check_env_size
 from kinetic_ray.core.names import make_id
@@ -77,7 +78,7 @@ def _recorded(call: Call, options: Options, target: Target) -> tuple[Backend, St
     project = find_project(call.function, call.script, avoid=places_of(target))
     args = call.args if call.script is None else (project.script_path(), *call.args)
     payload = pack_call(call.function, args, call.kwargs, by_value=project.goes_by_value, main_file=project.main_name)
-    bundle = project.build(payload.modules)
+    bundle = sent_now(project, payload.modules).bundle
     backend = load_backend(target)
     backend.check(need_of(options))
     store = open_store(target.store_url)

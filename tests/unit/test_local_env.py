@@ -64,10 +64,17 @@ def test_loopback_never_goes_through_a_proxy(shell: pytest.MonkeyPatch) -> None:
 
 def test_children_find_this_package_first_and_by_whole_paths(shell: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shell.chdir(tmp_path)
-    shell.setenv("PYTHONPATH", os.pathsep.join(["relative", "", "/opt/site"]))
+    shell.setenv("PYTHONPATH", os.pathsep.join(["here/site-packages", "", "/opt/dist-packages"]))
     found = _made()["PYTHONPATH"].split(os.pathsep)
-    assert found[-2:] == [str(tmp_path / "relative"), "/opt/site"]
+    assert found[-2:] == [str(tmp_path / "here/site-packages"), "/opt/dist-packages"]
     assert "" not in found
+
+
+def test_code_of_the_shell_that_starts_a_cluster_reaches_no_job(shell: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = _made()["PYTHONPATH"]
+    shell.chdir(tmp_path)
+    shell.setenv("PYTHONPATH", os.pathsep.join(["relative", ".", str(tmp_path / "src"), "/nowhere"]))
+    assert _made()["PYTHONPATH"] == before
 
 
 def test_a_host_says_what_a_host_of_gke_says(shell: pytest.MonkeyPatch) -> None:

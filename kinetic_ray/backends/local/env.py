@@ -5,6 +5,7 @@ import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 
+from kinetic_ray.bundle.origins import is_installed
 from kinetic_ray.core.accelerators import Accelerator
 from kinetic_ray.errors import ConfigError
 
@@ -12,7 +13,7 @@ from kinetic_ray.errors import ConfigError
 #: and serves others, so a job must see the same variables whoever came first, and no RAY_* of another cluster.
 # fmt: off
 _KEPT = frozenset((
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH",
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
     "VIRTUAL_ENV", "CONDA_PREFIX", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "KINETIC_HOME",
 ))
 # fmt: on
@@ -35,7 +36,7 @@ def cluster_environment(runtime: Path, token: Path, sock: Path) -> dict[str, str
     return {
         **kept,
         **_proxies(os.environ),
-        "PYTHONPATH": os.pathsep.join(_python_path(kept.get("PYTHONPATH", ""))),
+        "PYTHONPATH": os.pathsep.join(_python_path(os.environ.get("PYTHONPATH", ""))),
         "KINETIC_SIMULATED": "1",  # chips are CPU devices, all hosts are one machine
         "KINETIC_SUPERVISOR": str(sock),
         "OPENBLAS_NUM_THREADS": "1",
@@ -104,11 +105,16 @@ def idle_seconds() -> float:
 
 
 def _python_path(inherited: str) -> list[str]:
-    """Where children find kinetic_ray: its own folder goes first, unless it is installed like any package."""
+    """Where children find kinetic_ray: its own folder goes first, unless it is installed like any package.
+
+    Of the shell's folders only those of packages, which every host has. Code reaches a job in its bundle alone: in a
+    folder of the user's it could be edited until the job runs, and other projects' jobs would see it as well.
+    """
     package_root = Path(__file__).resolve().parents[3]
     installed = {Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")}
     own = [] if package_root in installed else [str(package_root)]
-    others = [str(Path(entry).absolute()) for entry in inherited.split(os.pathsep) if entry]
+    entries = [Path(entry).absolute() for entry in inherited.split(os.pathsep) if entry]
+    others = [str(entry) for entry in entries if is_installed(entry.resolve())]
     return [*own, *(entry for entry in others if entry not in own)]
 
 
