@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
@@ -16,6 +16,7 @@ from kinetic_ray.options import OptionKwargs, check_options, copy_given
 if TYPE_CHECKING:
     from ray.includes.object_ref import ObjectRef
 
+    from kinetic_ray.batch import BatchHandle
     from kinetic_ray.calls.caller import Caller
     from kinetic_ray.jobs import JobHandle
 
@@ -100,6 +101,16 @@ class RemoteFunction(Generic[P, R]):
             SubmissionError: The job is recorded, but could not be started.
         """
         return self._submitted(args, kwargs)
+
+    def run_async_map(self, inputs: Iterable[Any], **_options: Any) -> BatchHandle:  # noqa: ARG002
+        """Runs it as a job for each of many inputs. Not there yet.
+
+        Raises:
+            UsageError: Always, in this version.
+        """
+        from kinetic_ray.batch import refuse_batches
+
+        refuse_batches(f"{self._name}.run_async_map(...)")
 
     def _waited_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
         from kinetic_ray import ui
