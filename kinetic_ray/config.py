@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from kinetic_ray.core.urls import has_password, shown_url
 from kinetic_ray.errors import ConfigError
 from kinetic_ray.profiles import FIELDS, Profile, Profiles, read_profiles
 from kinetic_ray.settings import SETTINGS, unknown_variables
@@ -105,6 +106,11 @@ def resolve(
     assert backend.value is not None
     assert store is not None
     check_backend(backend.value, _prefix("backend", backend.source))
+    if has_password(store):
+        raise ConfigError(
+            f"{_prefix('store', found['store'].source)}{shown_url(store)!r}: a URL with a password in it is refused, "
+            "for records and lists of processes would tell it"
+        )
     if backend.value != "local":
         places = (found[name] for name in _PLACES)
         project, zone, cluster, namespace = (each.value if each.source != "default" else None for each in places)

@@ -47,8 +47,8 @@ SETTINGS: Mapping[str, Setting] = {
 OWN_VARIABLES = frozenset(
     f"KINETIC_{name}"
     for name in (
-        *("ANCESTORS", "ATTEMPT", "JOB_ID", "NODE_ID", "NURSERY", "RANK", "RAY_ADDRESS", "SIMULATED", "SLICE_INDEX"),
-        *("SLICE_NAME", "SUPERVISOR", "TEST_CYCLES", "WORLD_SIZE"),
+        *("ANCESTORS", "ATTEMPT", "JOB_ID", "NODE_ID", "NURSERY", "RANK", "RAY_ADDRESS", "SECRETS", "SIMULATED"),
+        *("SLICE_INDEX", "SLICE_NAME", "SUPERVISOR", "TEST_CYCLES", "WORLD_SIZE"),
     )
 )
 #: keras-team/kinetic's settings that mean nothing here.

@@ -92,6 +92,7 @@ def run(function: Any = None, /, *upstream: Any, **options: Any) -> Any:
             timeout, capacity_timeout: The longest time running and in the queue: seconds, or text such as "12h".
             resources: Of a host of a cpu gang: {"cpu": 2, "memory": "8GiB"}.
             env_vars, capture_env_vars: Variables for the job: a mapping; names to copy from here.
+            secrets: Names of secrets whose variables the hosts set (`kinetic secret set`); values stay with the hosts.
             output_dir: Where files in `context().output_dir` are kept.
             name, tags: For people, and to find it again.
             priority: Higher goes first among those that wait.

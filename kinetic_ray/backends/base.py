@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
@@ -54,6 +54,7 @@ class Need:
         chips_per_host: As in the spec; None = the table's.
         cpus: CPUs per host of a cpu gang.
         memory: Bytes per host; None = not reserved.
+        secrets: Secrets that the hosts must have, as NAME or NAME:VARIABLE.
     """
 
     accelerator: str
@@ -62,6 +63,7 @@ class Need:
     chips_per_host: int | None = None
     cpus: float = 1.0
     memory: int | None = None
+    secrets: tuple[str, ...] = ()
 
 
 class Backend(Protocol):
@@ -75,7 +77,7 @@ class Backend(Protocol):
 
         Raises:
             UsageError: It never fits; the message says what does.
-            ConfigError: The backend itself can't work here.
+            ConfigError: The backend itself can't work here, or a secret is not there.
         """
 
     def submit(self, store_url: str, job_id: str) -> None:
@@ -114,7 +116,7 @@ class Entrance:
 
     address: str
     supervisor: str
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)
 
 
 @runtime_checkable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kinetic_ray.backends.base import Need
@@ -12,9 +13,11 @@ from kinetic_ray.calls.overlooked import tell_overlooked
 from kinetic_ray.config import Target, resolve
 from kinetic_ray.core.env_vars import check_env_size
 from kinetic_ray.core.extras import install_hint
+from kinetic_ray.core.secrets import parse_ref
 from kinetic_ray.errors import ConfigError, UsageError
 from kinetic_ray.options import Options, can_import
 from kinetic_ray.runner.calls.wish import Wish
+from kinetic_ray.vault import Vault
 
 if TYPE_CHECKING:
     from kinetic_ray.calls.code import Code
@@ -29,16 +32,28 @@ def need_of(options: Options) -> Need:
         chips_per_host=options.chips_per_host,
         cpus=options.cpus_per_host,
         memory=options.memory,
+        secrets=options.secrets,
     )
 
 
-def wish_of(options: Options, code: Code, variables: Mapping[str, str]) -> Wish:
+def secrets_of(options: Options, target: Target) -> dict[str, str]:
+    """The secrets that a call names, each with its version: a changed one is set in fresh processes only."""
+    if not options.secrets:
+        return {}
+    vault = Vault.of(target.home)
+    return {text: vault.version(parse_ref(text).name) for text in options.secrets}
+
+
+def wish_of(
+    options: Options, code: Code, variables: Mapping[str, str], secrets: Mapping[str, str] = MappingProxyType({})
+) -> Wish:
     """The gang that a call needs.
 
     Args:
         options: The function's.
         code: As it is now; its digests decide which warm gangs will do.
         variables: The call's, captured ones among them.
+        secrets: See :func:`secrets_of`.
     """
     accelerator = options.accelerator
     is_cpu = accelerator.kind == "cpu"
@@ -51,6 +66,7 @@ def wish_of(options: Options, code: Code, variables: Mapping[str, str]) -> Wish:
         memory=options.memory or 0,
         runtime=options.chosen_runtime(),
         env_vars=dict(variables),
+        secrets=dict(secrets),
         bundle=code.bundle_digest,
         sys_path=code.sys_path,
         cwd=code.cwd,

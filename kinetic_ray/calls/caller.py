@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kinetic_ray import config
 from kinetic_ray.bundle.origins import Source, origin_of
-from kinetic_ray.calls.asking import check_variables, need_of, places_of, refuse_for_calls, wish_of
+from kinetic_ray.calls.asking import check_variables, need_of, places_of, refuse_for_calls, secrets_of, wish_of
 from kinetic_ray.calls.code import Code, CodeTracker
 from kinetic_ray.calls.requests import Request, request_of
 from kinetic_ray.calls.session import Session, current_session
 from kinetic_ray.options import Options
 from kinetic_ray.runner.calls.packing import NOTHING, pack_arguments
-from kinetic_ray.runner.calls.wish import Order
+from kinetic_ray.runner.calls.wish import Order, Wish
 
 
 def goes_by_value(module: str) -> bool:
@@ -29,11 +29,13 @@ class _Prepared:
 
     session: Session
     code: Code
-    variables: Mapping[str, str]
+    variables: Mapping[str, str] = field(repr=False)
+    secrets: Mapping[str, str]
     request: Request
 
-    def fits(self, session: Session, code: Code, variables: Mapping[str, str]) -> bool:
-        return self.session is session and self.code is code and self.variables == variables
+    def fits(self, session: Session, code: Code, variables: Mapping[str, str], secrets: Mapping[str, str]) -> bool:
+        is_same = self.session is session and self.code is code
+        return is_same and self.variables == variables and self.secrets == secrets
 
 
 class Caller:
@@ -84,12 +86,14 @@ class Caller:
         assert self._tracker is not None
         code = self._tracker.current()
         variables = self._variables()
+        secrets = secrets_of(self._options, session.connection.target)
         prepared = self._prepared
-        if prepared is not None and prepared.fits(session, code, variables):
+        if prepared is not None and prepared.fits(session, code, variables, secrets):
             return prepared.request
         check_variables(variables)
-        request = request_of(self._make_order(session, code, variables), session.code_refs(code))
-        self._prepared = _Prepared(session, code, variables, request)
+        order = self._make_order(session, code, wish_of(self._options, code, variables, secrets))
+        request = request_of(order, session.code_refs(code))
+        self._prepared = _Prepared(session, code, variables, secrets, request)
         return request
 
     def _variables(self) -> Mapping[str, str]:
@@ -105,10 +109,10 @@ class Caller:
             self._tracker = CodeTracker(self._function, avoid=places_of(target))
             self._judged_for = session
 
-    def _make_order(self, session: Session, code: Code, variables: Mapping[str, str]) -> Order:
+    def _make_order(self, session: Session, code: Code, wish: Wish) -> Order:
         options = self._options
         return Order(
-            wish=wish_of(options, code, variables),
+            wish=wish,
             function=code.digest,
             name=options.name or self._name,
             client=session.connection.client,

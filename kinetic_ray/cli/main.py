@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "local": ("local", "Look at the embedded cluster, take hosts away, stop it."),
     "profile": ("profile", "Name targets, and choose which one is used."),
     "run": ("run", "Run a Python script, here or on every host of an accelerator."),
+    "secret": ("secret", "Keep secrets for jobs: tokens and passwords that hosts set as variables."),
 }
 
 _EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {int(code):>3}  {meaning}" for code, meaning in MEANINGS.items())

@@ -52,6 +52,7 @@ class _Run(click.Command):
     metavar="NAME",
     help="Pass a variable on; may be repeated, PREFIX_* fits several.",
 )
+@click.option("--secret", "secrets", multiple=True, metavar="NAME", help="Set a secret's variables; may be repeated.")
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and return; the job goes on.")
 @json_option
 def run(*, script: str, args: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> None:

@@ -54,7 +54,9 @@ def check_env_name(option: str, key: object) -> None:
         UsageError: Names the option and the way out.
     """
     if not isinstance(key, str) or not key or not _NOT_IN_NAMES.isdisjoint(key):
-        raise UsageError(f"{option}: {key!r} can't be the name of an environment variable")
+        # What follows a "=" is a value that was given in the wrong place.
+        shown = f"{key.partition('=')[0]}=..." if isinstance(key, str) and "=" in key else key
+        raise UsageError(f"{option}: {shown!r} can't be the name of an environment variable")
     if key.startswith(RESERVED_PREFIX):
         raise UsageError(
             f"{option}: {key!r}: names that start with {RESERVED_PREFIX} are set by kinetic_ray on every host"

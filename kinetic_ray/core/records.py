@@ -11,7 +11,7 @@ from kinetic_ray.errors import ConfigError, DataError
 
 #: Newest version that this release reads and writes, for each kind of record.
 VERSIONS: Mapping[str, int] = {
-    "spec": 1,
+    "spec": 2,  # where it names secrets; 1 else
     "env": 1,
     "cancel": 1,
     "claim": 1,
@@ -19,6 +19,7 @@ VERSIONS: Mapping[str, int] = {
     "events": 1,
     "outcome": 1,
     "heartbeat": 1,
+    "secret": 1,
 }
 
 Json = dict[str, Any]
@@ -33,12 +34,13 @@ def canonical(body: object) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
-def dump_record(kind: str, body: Mapping[str, Any]) -> bytes:
+def dump_record(kind: str, body: Mapping[str, Any], version: int | None = None) -> bytes:
     """Wraps a body in its envelope.
 
     Args:
         kind: One of :data:`VERSIONS`.
         body: JSON types only.
+        version: The oldest that can say it; None = the newest.
 
     Returns:
         One line of JSON. `sig` stays null until signing exists; readers accept null at version 1 only.
@@ -48,7 +50,8 @@ def dump_record(kind: str, body: Mapping[str, Any]) -> bytes:
         {'by': 'ann'}
     """
     plain = json.loads(canonical(body))  # keys that aren't texts sort differently once they are
-    return _sealed({"kind": kind, "version": VERSIONS[kind], "sha256": _digest(plain), "sig": None, "body": plain})
+    version = VERSIONS[kind] if version is None else version
+    return _sealed({"kind": kind, "version": version, "sha256": _digest(plain), "sig": None, "body": plain})
 
 
 def load_record(kind: str, data: bytes, *, where: str = "") -> Json:

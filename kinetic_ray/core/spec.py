@@ -62,6 +62,7 @@ class JobSpec:
         memory: Bytes per host; None = not reserved.
         env_names: Names of the variables in the env object; never a value.
         env_id: Random id of the env object; None when there is none.
+        secrets: Secrets of the hosts whose variables are set, as NAME or NAME:VARIABLE.
         output_dir: Where outputs go; None = the job's own `outputs/` in the store.
         name: A name for people.
         tags: Searchable tags.
@@ -87,6 +88,7 @@ class JobSpec:
     memory: int | None = None
     env_names: tuple[str, ...] = ()
     env_id: str | None = None
+    secrets: tuple[str, ...] = ()
     output_dir: str | None = None
     name: str = ""
     tags: tuple[str, ...] = field(default=())
@@ -96,8 +98,16 @@ class JobSpec:
     def __post_init__(self) -> None:
         check_id(self.job_id, "job")
 
+    @property
+    def format_version(self) -> int:
+        """The version of its record: 2 where it names secrets, which readers of version 1 know nothing of."""
+        return 2 if self.secrets else 1
+
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        fields = asdict(self)
+        if not self.secrets:
+            del fields["secrets"]
+        return fields
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> JobSpec:
@@ -112,5 +122,6 @@ class JobSpec:
         if fields.get("bundle") is not None:
             fields["bundle"] = BundleRef.from_dict(fields["bundle"])
         fields["env_names"] = tuple(fields.get("env_names", ()))
+        fields["secrets"] = tuple(fields.get("secrets", ()))
         fields["tags"] = tuple(fields.get("tags", ()))
         return JobSpec(**fields)

@@ -8,6 +8,7 @@ from kinetic_ray import config
 from kinetic_ray.calls.asking import refuse_image, refuse_missing_runtime
 from kinetic_ray.calls.overlooked import tell_overlooked
 from kinetic_ray.config import Target
+from kinetic_ray.core.urls import has_password, shown_url
 from kinetic_ray.errors import ConfigError, UsageError
 from kinetic_ray.options import Options
 from kinetic_ray.store.folder import path_of
@@ -41,15 +42,19 @@ def output_dir_of(options: Options, target: Target) -> str | None:
         given, source = config.output_dir(), "KINETIC_OUTPUT_DIR="
     if given is None:
         return None
+    if has_password(given):
+        raise UsageError(
+            f"{source}{shown_url(given)!r}: a URL with a password in it is refused, for the job's records would tell it"
+        )
     scheme, separator, _ = given.partition("://")
     if not separator:
         return str(Path(given).expanduser().absolute())
     if scheme == "file":
-        return str(path_of(given, f"{source}{given!r}"))
+        return str(path_of(given, f"{source}{shown_url(given)!r}"))
     if target.backend == "local":
         raise UsageError(
-            f"{source}{given!r}: jobs can't write to {scheme}:// in this version of kinetic_ray, their files would be "
-            "lost. Name a local path, or leave it out: then outputs are kept in the store"
+            f"{source}{shown_url(given)!r}: jobs can't write to {scheme}:// in this version of kinetic_ray, their "
+            "files would be lost. Name a local path, or leave it out: then outputs are kept in the store"
         )
     return given
 

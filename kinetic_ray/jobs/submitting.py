@@ -109,6 +109,7 @@ def record(store: Store, call: Call, options: Options, payload: Payload, bundle:
         memory=options.memory,
         env_names=tuple(sorted(environment)),
         env_id=new_env_id() if environment else None,
+        secrets=options.secrets,
         output_dir=options.output_dir,
         name=options.name,
         tags=options.tags,

@@ -58,7 +58,7 @@ class JobJournal:
         if spec.env_id is not None:
             self.store.create(self.keys.env(spec.env_id), dump_record("env", {"values": dict(env)}))
         self.store.put(IndexEntry(self.job_id, str(JobStatus.PENDING), spec.func_name).key(), b"")
-        return self.store.create(self.keys.spec, dump_record("spec", spec.to_dict()))
+        return self.store.create(self.keys.spec, dump_record("spec", spec.to_dict(), spec.format_version))
 
     def exists(self) -> bool:
         """Whether there is such a job.

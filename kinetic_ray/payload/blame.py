@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from reprlib import Repr
 from types import CellType, FunctionType, MethodType
 from typing import Any
 
 _DEEPEST = 30
 _MOST_CHILDREN = 10_000
+#: Keys are shown, for they say where; not a whole document that is used as one, and of members of a set, which are
+#: values, nothing at all.
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 40
 
 Dump = Callable[[object], object]
 Parts = Iterator[tuple[str, Any]]
@@ -67,12 +72,12 @@ def _parts(value: Any) -> Parts:
 def _all_parts(value: Any) -> Parts:
     if isinstance(value, Mapping):
         for key, part in value.items():
-            yield f"[{key!r}]", part
-            yield f".keys({key!r})", key
+            yield f"[{_SHORT.repr(key)}]", part
+            yield f".keys({_SHORT.repr(key)})", key
     elif isinstance(value, list | tuple):
         yield from ((f"[{place}]", part) for place, part in enumerate(value))
     elif isinstance(value, set | frozenset):
-        yield from ((f"{{{part!r}}}", part) for part in value)
+        yield from ((f"{{item {place}}}", part) for place, part in enumerate(value))
     elif isinstance(value, partial):
         yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
     elif isinstance(value, MethodType):

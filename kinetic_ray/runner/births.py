@@ -10,10 +10,13 @@ import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
+from kinetic_ray.errors import ConfigError
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.link import START_TIMEOUT, Begin, words_path
 from kinetic_ray.runner.task import HostPlan
+from kinetic_ray.vault import Vault
 
 #: A nursery may still be importing; one that takes longer is of no help.
 _NURSERY_TIMEOUT = 10.0
@@ -54,7 +57,8 @@ def ways_to_begin(plan: HostPlan, environ: Mapping[str, str]) -> list[Way]:
     executed = Way("exec", execute, START_TIMEOUT)
     path = environ.get("KINETIC_NURSERY", "")
     # Variables of the job may be read at import, and real chips bring modules of their own.
-    if not path or plan.runtime != "jax" or not plan.simulated or plan.env_vars or not Path(path).exists():
+    has_own = bool(plan.env_vars or plan.secrets)
+    if not path or plan.runtime != "jax" or not plan.simulated or has_own or not Path(path).exists():
         return [executed]
 
     def ask(plan: HostPlan, fd: int, scratch: Path) -> None:
@@ -74,7 +78,12 @@ def _ask_nursery(path: str, plan: HostPlan, fd: int, scratch: Path) -> None:
 
 
 def execute(plan: HostPlan, fd: int, scratch: Path) -> None:
-    """Starts the zygote's interpreter, which leaves us at once: it must be nobody's child."""
+    """Starts the zygote's interpreter, which leaves us at once: it must be nobody's child.
+
+    Raises:
+        ConfigError: A secret that the plan names is not on this host.
+    """
+    env = zygote_env(os.environ, plan, _first_environment(), secret_variables(plan, os.environ))
     command = [sys.executable, "-P", "-m", "kinetic_ray.runner.zygote", str(fd), plan.runtime, str(scratch)]
     with words_path(scratch).open("ab") as words:
         subprocess.run(
@@ -86,23 +95,47 @@ def execute(plan: HostPlan, fd: int, scratch: Path) -> None:
             pass_fds=(fd,),
             start_new_session=True,
             cwd="/",
-            env=zygote_env(os.environ, plan, _first_environment()),
+            env=env,
         )
 
 
-def zygote_env(inherited: Mapping[str, str], plan: HostPlan, at_start: Mapping[str, str]) -> dict[str, str]:
+def secret_variables(plan: HostPlan, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the host's secrets that a plan names, with their values.
+
+    Args:
+        plan: For whom.
+        environ: The agent's environment, in which KINETIC_SECRETS is their folder.
+
+    Raises:
+        ConfigError: One is not there.
+    """
+    if not plan.secrets:
+        return {}
+    if not (folder := environ.get("KINETIC_SECRETS", "")):
+        raise ConfigError(f"secrets={[*plan.secrets]}: this host has no folder of secrets (KINETIC_SECRETS)")
+    return Vault(Path(folder)).variables(plan.secrets)
+
+
+def zygote_env(
+    inherited: Mapping[str, str],
+    plan: HostPlan,
+    at_start: Mapping[str, str],
+    secrets: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:
     """The environment of a zygote and its children: the host's, less what Ray put into its worker, plus the job's.
 
     Args:
         inherited: The agent's environment now.
         plan: Whose `env_vars` win over everything but the device count.
         at_start: The agent's environment when its process began, to tell Ray's settings from the host's.
+        secrets: Variables of the host's secrets; what the job says itself wins over them.
 
     Example:
         >>> zygote_env({"RAY_JOB_ID": "01"}, HostPlan("jax", 4, True), {})["XLA_FLAGS"]
         '--xla_force_host_platform_device_count=4'
     """
     env = {name: value for name, value in inherited.items() if _is_the_hosts(name, at_start)}
+    env.update(secrets)
     env.update(plan.env_vars)
     env["PYTHONPATH"] = _with_our_folder(env.get("PYTHONPATH", ""))
     env.setdefault("KERAS_BACKEND", "jax")

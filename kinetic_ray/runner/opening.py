@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import EventKind, JobStatus
@@ -28,7 +28,7 @@ class OpenJob:
 
     journal: JobJournal
     spec: JobSpec
-    env: dict[str, str]
+    env: dict[str, str] = field(repr=False)
     epoch: int
     recorder: Recorder
 

@@ -25,12 +25,14 @@ class HostPlan:
         chips: Devices of a TPU host; 0 for any other host.
         simulated: The devices are CPU devices that stand for chips.
         env_vars: The job's variables, set before the zygote is executed.
+        secrets: Secrets of the host, set likewise: NAME or NAME:VARIABLE -> the version that was seen, "" for any.
     """
 
     runtime: str = "plain"
     chips: int = 0
     simulated: bool = False
-    env_vars: Mapping[str, str] = field(default_factory=dict)
+    env_vars: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -105,7 +107,7 @@ class RankTask:
     coordinator: str = ""
     role: str = "worker"
     argv: tuple[str, ...] = ("",)
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     keeps_value: bool = True
     output_dir: str = ""
     work_dir: str = ""

@@ -39,7 +39,7 @@ def ticket_of(spec: JobSpec, epoch: int) -> Ticket:
 
 def plan_of(spec: JobSpec, env: Mapping[str, str], *, simulated: bool) -> HostPlan:
     """What each host prepares for the job."""
-    return HostPlan(spec.runtime, _chips(spec), simulated, dict(env))
+    return HostPlan(spec.runtime, _chips(spec), simulated, dict(env), dict.fromkeys(spec.secrets, ""))
 
 
 def tasks_of(

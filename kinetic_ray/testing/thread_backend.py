@@ -20,6 +20,7 @@ from kinetic_ray.journal import DriverLog, Fenced, JobJournal
 from kinetic_ray.payload import load_call
 from kinetic_ray.runner.capture import describe_error, dump_exception, dump_value, reason_of
 from kinetic_ray.store import open_store
+from kinetic_ray.vault import Vault
 
 _PREFIX = "kinetic-thread-backend-"
 
@@ -44,7 +45,8 @@ class ThreadBackend:
         self._home = home
 
     def check(self, need: Need) -> None:
-        """Everything fits."""
+        """Everything fits, but for secrets that are not there."""
+        Vault.of(self._home).check(need.secrets)
 
     def submit(self, store_url: str, job_id: str) -> None:
         journal = JobJournal(open_store(store_url, create=False), job_id)

@@ -19,7 +19,7 @@ PACKAGE = "kinetic_ray"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("core", "errors", "version"),
     ("settings", "profiles"),
-    ("config", "frames", "lines", "options", "store", "journal", "wire", "payload", "bundle", "data"),
+    ("config", "frames", "lines", "options", "store", "journal", "wire", "payload", "bundle", "data", "vault"),
     ("runner",),
     ("backends",),
     ("jobs", "calls"),

@@ -24,7 +24,7 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def _made() -> dict[str, str]:
-    return env.cluster_environment(RUNTIME, RUNTIME / "token", RUNTIME / "sock")
+    return env.cluster_environment(RUNTIME, RUNTIME / "token", RUNTIME / "sock", Path("secrets"))
 
 
 def test_only_listed_variables_come_in(shell: pytest.MonkeyPatch) -> None:

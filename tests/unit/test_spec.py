@@ -38,6 +38,7 @@ SPECS = st.builds(
     memory=st.none() | st.integers(0, 1 << 50),
     env_names=TUPLES,
     env_id=st.none() | TEXTS,
+    secrets=TUPLES,
     output_dir=st.none() | TEXTS,
     name=TEXTS,
     tags=TUPLES,
@@ -79,7 +80,7 @@ def test_a_field_of_a_newer_version_is_never_dropped_in_silence() -> None:
 def test_a_newer_spec_is_refused_by_its_version() -> None:
     envelope: dict[str, Any] = json.loads(dump_record("spec", MINIMAL.to_dict()))
     envelope["version"] += 1
-    with pytest.raises(ConfigError, match="format version 2, this kinetic_ray reads up to 1: upgrade"):
+    with pytest.raises(ConfigError, match="format version 3, this kinetic_ray reads up to 2: upgrade"):
         load_record("spec", canonical(envelope) + b"\n", where="jobs/x/spec.json")
 
 

@@ -61,5 +61,5 @@ def test_only_the_values_that_someone_gets_are_kept() -> None:
 
 
 def test_what_a_driver_reads_of_its_environment_an_embedded_cluster_sets() -> None:
-    there = cluster_environment(Path("/r"), Path("/r/token"), Path("/r/sock"))
+    there = cluster_environment(Path("/r"), Path("/r/token"), Path("/r/sock"), Path("/r/secrets"))
     assert {scaling.SUPERVISOR: "/r/sock", scaling.SIMULATED: "1"}.items() <= there.items()

@@ -12,6 +12,7 @@ from kinetic_ray.backends.base import Entrance, Liveness, Need, Observation
 from kinetic_ray.backends.local import client, env, pool
 from kinetic_ray.backends.local.need import check_need
 from kinetic_ray.backends.local.paths import runtime_of
+from kinetic_ray.vault import Vault
 
 
 class LocalBackend:
@@ -23,6 +24,7 @@ class LocalBackend:
     def check(self, need: Need) -> None:
         """Refuses what can never run here, and settings that can't work; starts nothing."""
         client.check_settings(self._home)
+        Vault.of(self._home).check(need.secrets)
         wish = asdict(need)
         if client.ask(self._home, {"op": "check", **wish}) is None:
             check_need(pool.Limits(pool.parse_pool(env.local_slices())), wish)

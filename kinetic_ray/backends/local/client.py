@@ -16,6 +16,7 @@ from kinetic_ray import wire
 from kinetic_ray.backends.local import env, guard, leftovers, pool
 from kinetic_ray.backends.local.paths import Runtime, runtime_of
 from kinetic_ray.errors import ConfigError
+from kinetic_ray.vault import Vault
 
 _START_S = 60.0
 _STOP_S = 120.0
@@ -216,7 +217,7 @@ def _spawn(runtime: Runtime, home: Path) -> None:
     done = subprocess.run(
         # -P: a file in the working folder that is called like a module of ours must not take its place.
         [sys.executable, "-P", "-m", "kinetic_ray.backends.local.supervisor", str(home)],
-        env=env.cluster_environment(runtime.root, runtime.token, runtime.sock),
+        env=env.cluster_environment(runtime.root, runtime.token, runtime.sock, Vault.of(home).folder),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

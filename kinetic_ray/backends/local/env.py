@@ -24,13 +24,14 @@ _LOOPBACK = "127.0.0.1,localhost,::1"
 DEFAULT_IDLE_S = 600.0
 
 
-def cluster_environment(runtime: Path, token: Path, sock: Path) -> dict[str, str]:
+def cluster_environment(runtime: Path, token: Path, sock: Path, secrets: Path) -> dict[str, str]:
     """The whole environment of the supervisor, from which everything of the cluster inherits.
 
     Args:
         runtime: The cluster's runtime folder.
         token: The file with its token.
         sock: The supervisor's socket.
+        secrets: The folder of secrets, from which hosts read those that jobs name.
     """
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
     return {
@@ -38,6 +39,7 @@ def cluster_environment(runtime: Path, token: Path, sock: Path) -> dict[str, str
         **_proxies(os.environ),
         "PYTHONPATH": os.pathsep.join(_python_path(os.environ.get("PYTHONPATH", ""))),
         "KINETIC_SIMULATED": "1",  # chips are CPU devices, all hosts are one machine
+        "KINETIC_SECRETS": str(secrets.absolute()),
         "KINETIC_SUPERVISOR": str(sock),
         "OPENBLAS_NUM_THREADS": "1",
         "RAY_AUTH_MODE": "token",

@@ -42,7 +42,7 @@ def ticket_of(order: Order, gang: str, epoch: int) -> Ticket:
 
 def plan_key(wish: Wish) -> str:
     """Names what a host's zygote has to be made for."""
-    return json.dumps([wish.runtime, wish.chips_per_host, dict(wish.env_vars)], sort_keys=True)
+    return json.dumps([wish.runtime, wish.chips_per_host, dict(wish.env_vars), dict(wish.secrets)], sort_keys=True)
 
 
 def tasks_of(wish: Wish, gang: str, hosts: Sequence[Host], meeting: Meeting, *, simulated: bool) -> list[RankTask]:

@@ -56,7 +56,8 @@ class Seat:
     @property
     def plan(self) -> HostPlan:
         """What its zygote is made for."""
-        return HostPlan(self.task.runtime, self.task.chips, self.task.simulated, self.wish.env_vars)
+        wish, task = self.wish, self.task
+        return HostPlan(task.runtime, task.chips, task.simulated, wish.env_vars, wish.secrets)
 
     def is_served_by(self, other: Seat) -> bool:
         """Whether the child of another seat does for this one: a rank of a larger gang only for its own peers."""

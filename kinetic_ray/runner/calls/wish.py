@@ -23,6 +23,7 @@ class Wish:
         memory: Bytes of each of these; 0 = not reserved.
         runtime: "jax" or "plain".
         env_vars: The call's variables, set before the zygote starts.
+        secrets: Secrets of the hosts, set likewise: NAME or NAME:VARIABLE -> its version as the client sees it.
         bundle: SHA-256 of the project's archive; "" for none.
         sys_path: Folders of the bundle for `sys.path`, relative to its root.
         cwd: The working folder in the bundle.
@@ -37,7 +38,8 @@ class Wish:
     cpus: float = 1.0
     memory: int = 0
     runtime: str = "plain"
-    env_vars: Mapping[str, str] = field(default_factory=dict)
+    env_vars: Mapping[str, str] = field(default_factory=dict, repr=False)
+    secrets: Mapping[str, str] = field(default_factory=dict)
     bundle: str = ""
     sys_path: tuple[str, ...] = ()
     cwd: str = "."
