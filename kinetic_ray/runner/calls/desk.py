@@ -33,6 +33,8 @@ NAME = "kinetic-desk"
 #: Calls of all processes that may wait or run at once, their long polls among them.
 _CONCURRENCY = 100_000
 _LEND_PATIENCE = 60.0
+#: Until a killed instance counts as gone, though its host doesn't answer.
+_CLEAR_PATIENCE = 15.0
 #: For what blocks: gangs that wait to be placed must not hold up one that gives its place back.
 _THREADS = 64
 #: How often it is looked whether those who call still live, and the supervisor hears that the cluster is in use.
@@ -133,9 +135,10 @@ class Desk:
         self._leave(client)
 
     async def kill_actor(self, actor: str, no_restart: bool = True) -> None:  # noqa: ARG002 - as Ray's own kill takes it
-        """Ends an instance."""
+        """Ends an instance; returns when it is gone and its place is free."""
         await self._beginning.ensure()
         self._instances.kill(actor)
+        await self._instances.until_cleared(actor, _CLEAR_PATIENCE)
 
     async def say(self, place: str, client: str, rank: int, name: str, lines: Sequence[str]) -> None:
         """An agent passes on what its child has printed."""

@@ -65,6 +65,7 @@ class Instances:
         self._simulated = simulated
         self._alive: dict[str, Instance] = {}
         self._deaths: dict[str, CallFailure] = {}
+        self._clearing: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._awaited: dict[str, asyncio.Event] = {}
 
@@ -115,6 +116,11 @@ class Instances:
         if instance is not None:
             failure = CallFailure(str(Reason.CANCELLED), message, where=instance.gang.where)
             self._bury(instance, failure)
+
+    async def until_cleared(self, actor: str, patience: float) -> None:
+        """Waits until an instance that was ended has given its place back, so that the next one may have it."""
+        if (clearing := self._clearing.get(actor)) is not None:
+            await asyncio.wait({clearing}, timeout=patience)
 
     def leave(self, client: str) -> None:
         """A process has gone, and with it what it made."""
@@ -293,7 +299,8 @@ class Instances:
         making = instance.making
         if making is not None and not making.done() and making is not asyncio.current_task():
             making.cancel()
-        self._spawn(self._clear(instance, failure))
+        clearing = self._clearing[instance.actor] = self._spawn(self._clear(instance, failure))
+        clearing.add_done_callback(lambda _: self._clearing.pop(instance.actor, None))
 
     async def _clear(self, instance: Instance, failure: CallFailure) -> None:
         if instance.making is not None:  # what it is placing has to be there before it can be removed
