@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
-from kinetic_ray.core.state import Event, JobState, JobStatus, Stage, advance, fold
+from kinetic_ray.core.state import Event, EventKind, JobState, JobStatus, Stage, advance, fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +123,15 @@ def fold_on(before: Folded | None, epochs: Sequence[EpochLog]) -> Folded | None:
         inherited = replace(newest, events=())
         state = fold(current_events([log for log in epochs if log is not newest] + [inherited]))
         before = Folded(newest.epoch, newest.taken, 0, state)
-    state = before.state
-    for event in newest.events[before.count :]:
-        state = advance(state, newest.epoch, event)
+    state, news = before.state, newest.events[before.count :]
+    for event, following in zip_longest(news, news[1:]):
+        if not (_is_progress(event) and _is_progress(following)):  # of many reports in a row the last one counts
+            state = advance(state, newest.epoch, event)
     return replace(before, count=len(newest.events), state=state)
+
+
+def _is_progress(event: Event | None) -> bool:
+    return event is not None and event.kind is EventKind.PROGRESSED
 
 
 def state_of(epochs: Sequence[EpochLog]) -> JobState:

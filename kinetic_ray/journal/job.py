@@ -16,6 +16,7 @@ from kinetic_ray.core.records import dump_record, load_record
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, EventKind, JobState, JobStatus, Reason
 from kinetic_ray.errors import DataError, UsageError
+from kinetic_ray.journal.merging import Merger
 from kinetic_ray.journal.reading import Segments, read_adopted
 from kinetic_ray.store import Store
 
@@ -246,6 +247,7 @@ class DriverLog:
         self.epoch = epoch
         self._next = 1
         self._beat = 0
+        self._merger = Merger(journal.store, journal.keys, epoch)
         self._lock = threading.Lock()
 
     def append(self, *events: Event) -> None:
@@ -259,11 +261,25 @@ class DriverLog:
         store, keys = self.journal.store, self.journal.keys
         with self._lock:
             key = keys.segment(self.epoch, self._next)
-            data = dump_record("events", {"first": self._next, "events": [event.to_dict() for event in events]})
+            dicts = [event.to_dict() for event in events]
+            data = dump_record("events", {"first": self._next, "events": dicts})
             if events and not store.create(key, data) and store.get(key) != data:
                 raise DataError(f"{key} holds other events than those of this driver: two drivers share an epoch")
             self._check_stands()
+            if events:
+                self._merger.note(key, self._next, dicts, len(data))
             self._next += len(events)
+
+    def merge(self) -> None:
+        """Has many small segments become a large one; what can't be done now is done at the next call.
+
+        Raises:
+            Fenced: The job was cleaned up.
+            StoreError: The store refused; nothing is lost.
+        """
+        with self._lock:
+            if self._merger.merge():
+                self._check_stands()
 
     def check(self) -> None:
         """Raises Fenced if a newer driver has claimed the job, or it was cleaned up."""

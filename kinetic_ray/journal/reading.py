@@ -63,14 +63,15 @@ def _extended(store: Store, folder: str, known: tuple[Event, ...]) -> tuple[Even
         body = load_record("events", store.get(part.key), where=part.key)
         return [Event.from_dict(event) for event in body["events"]]
 
-    events, tries = list(known), _TRIES
-    while True:
+    events = list(known)
+    for tries_left in reversed(range(_TRIES)):
         parts = [Part(*span, key) for key in store.list(folder) if (span := part_of(key))]
         try:
             extend(events, parts, read)
         except MissingKey:  # merged with its neighbours since it was listed, or the job was cleaned up
-            tries -= 1
-            if not tries:
+            if not tries_left:
                 raise
         else:
-            return known if len(events) == len(known) else tuple(events)
+            if all(part.first <= len(events) for part in parts):
+                break  # no gap, which only a listing has that began before a merge and ended after it
+    return known if len(events) == len(known) else tuple(events)
