@@ -74,12 +74,13 @@ class LogWriter:
         """Shows the unfinished line, cut to one row so that it can be taken back."""
         shown = one_row(self.partial, columns(self._out) - 1) if self._live else ""
         if shown != self._drawn:
-            self._out.write(self._taken_back() + encodable(shown, self._out))
-            self._drawn = shown
+            text = self._taken_back() + encodable(shown, self._out)
+            self._drawn = shown  # first, for a Ctrl-C may come once it is written
+            self._out.write(text)
 
     def _taken_back(self) -> str:
         drawn, self._drawn = self._drawn, ""
-        return "\r\x1b[K" if drawn else ""
+        return "\r\x1b[J" if drawn else ""
 
     def _line(self, line: bytes) -> None:
         if self._tty:

@@ -192,7 +192,7 @@ def test_a_terminal_is_given_no_control_codes_and_bars_as_they_move(monkeypatch:
 
     with redirect_stdout(out), pytest.raises(JobCancelled):
         handle_of(journal).result(stream_logs=True, on_status_change=end)
-    assert out.getvalue() == "plain\n 20%\r\x1b[K 20%\n"
+    assert out.getvalue() == "plain\n 20%\r\x1b[J 20%\n"
 
 
 @pytest.mark.parametrize(("attempt", "expected"), [(None, "second\n"), (1, "first\n"), (2, "second\n"), (3, "")])

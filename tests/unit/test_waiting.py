@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import unicodedata
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -502,3 +503,23 @@ def test_a_stream_that_is_no_longer_read_can_be_left(recorder: Recorder) -> None
             await task
 
     asyncio.run(main())
+
+
+# Words that a terminal is given.
+
+
+@pytest.mark.parametrize("loadable", [True, False])
+def test_what_failed_is_told_without_control_codes(recorder: Recorder, loadable: bool) -> None:
+    nasty = "\x1b]0;title\x07\x1b[2J 10%\r 20%\x85bad"
+    error: Exception = ValueError(nasty) if loadable else SystemExitLike(nasty)
+    journal = recorder.failed(error=error, logs={2: f"{nasty}\nlast line\n".encode()})
+    raised = handle(journal).exception()
+    told = "\n".join(raised.__notes__) if loadable else str(raised)
+    assert [char for char in told if unicodedata.category(char) == "Cc" and char not in "\t\n"] == []
+    assert "bad" in told
+    assert isinstance(raised, ValueError if loadable else kinetic.JobFailed)
+
+
+class SystemExitLike(Exception):
+    def __reduce__(self) -> Any:
+        return __import__, ("module_that_is_only_on_the_host",)
