@@ -32,10 +32,11 @@ class own_frames_hidden(ContextDecorator):  # noqa: N801 - used as `with` and as
     def __exit__(
         self, _kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or config.debug() or not (isinstance(error, _OURS) or _was_told(trace)):
+        told = _was_told(trace)
+        if error is None or config.debug() or not (isinstance(error, _OURS) or told):
             return
-        error.__traceback__ = None
-        if isinstance(error, KineticError):
+        error.with_traceback(None)  # an assignment would be refused by a frozen dataclass
+        if isinstance(error, KineticError) and not told:
             error.__context__ = error.__cause__ or error.__context__
             error.__cause__, error.__suppress_context__ = None, True
 

@@ -10,9 +10,20 @@ from kinetic_ray.core.outcome import Blob, Outcome
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import JobState, JobStatus, RankState, Reason
 from kinetic_ray.core.terminal import sanitize_text
-from kinetic_ray.errors import DataError, JobCancelled, JobError, JobFailed, JobTimeout, PayloadError
+from kinetic_ray.errors import (
+    DataError,
+    JobCancelled,
+    JobError,
+    JobFacts,
+    JobFailed,
+    JobTimeout,
+    PayloadError,
+    add_note,
+)
 from kinetic_ray.jobs.logs import find_log, read_tail
 from kinetic_ray.journal import JobJournal
+from kinetic_ray.payload.raised import is_stand_in
+from kinetic_ray.store import MissingKey
 
 _TAIL_LINES = 20
 _INDENT = "    "
@@ -49,16 +60,18 @@ class Ended:
         """
         rank = self.state.failed_rank
         found = None if rank is None else self._outcome(rank)
-        if self.state.status is JobStatus.FAILED and found is not None:
-            _, outcome = found
-            raised = self._rebuilt(*found) if self.state.reason == outcome.reason else None
-            if raised is not None:
-                raised.add_note(self._note(outcome))
-                return raised
-        kind = _kind_of(self.state)
-        return kind(
-            self._message(found[1] if found else None, shown), job_id=self.spec.job_id, reason=self.state.reason
-        )
+        outcome = None if found is None else found[1]
+        raised, why_not = None, ""
+        if found is not None and self.state.status is JobStatus.FAILED and self.state.reason == found[1].reason:
+            raised, why_not = self._rebuilt(*found)
+        if outcome is not None and isinstance(raised, Exception) and not is_stand_in(raised):
+            add_note(raised, self._note(outcome, shown))
+            return raised
+        tail = self._tail(outcome, rank or 0)
+        error = _kind_of(self.state)(self._message(outcome, tail, why_not, shown), **self._facts(outcome, tail))
+        if is_stand_in(raised) and raised is not None:  # it can't travel, but what it was raised from can
+            error.__cause__, error.__context__ = raised.__cause__, raised.__context__
+        return error
 
     def pickled(self, rank: int = 0) -> bytes:
         """A rank's value as it is stored (cloudpickle), verified by its digest; nothing has to be importable.
@@ -73,7 +86,11 @@ class Ended:
                 f"{job_id} succeeded, but the store has no value of rank {rank}: removed by another program?"
             )
         epoch, outcome = found
-        return self._verified(self.journal.keys.value(epoch, self.state.attempt, rank), outcome.value)
+        key = self.journal.keys.value(epoch, self.state.attempt, rank)
+        try:
+            return self._verified(key, outcome.value)
+        except MissingKey as exc:
+            raise DataError(f"the value of {job_id} is missing: {exc}: removed by another program?") from exc
 
     def _value_of(self, rank: int) -> Any:
         data = self.pickled(rank)
@@ -102,25 +119,47 @@ class Ended:
             raise DataError(f"{key} in the store {self.journal.store.url} differs from its digest: altered or damaged")
         return data
 
-    def _rebuilt(self, epoch: int, outcome: Outcome) -> Exception | None:
-        """The exception as the user's code raised it; None where the words must do."""
+    def _rebuilt(self, epoch: int, outcome: Outcome) -> tuple[BaseException | None, str]:
+        """The exception as the user's code raised it, or None where words must do; and what is to be said of that."""
         error = outcome.error
         if error is None or error.pickled is None or outcome.reason == Reason.RESULT_ERROR:
-            return None
-        data = self._verified(self.journal.keys.error(epoch, self.state.attempt, outcome.rank), error.pickled)
+            return None, ""
+        try:
+            data = self._verified(self.journal.keys.error(epoch, self.state.attempt, outcome.rank), error.pickled)
+        except (DataError, MissingKey) as exc:
+            return None, f"its pickled form can't be used: {exc}"
         try:
             raised = pickle.loads(data)
-        except Exception:  # noqa: BLE001 - whatever a foreign class raises: JobFailed then carries the words
-            return None
-        # SystemExit or KeyboardInterrupt from afar must not end this process as if they were its own.
-        return raised if isinstance(raised, Exception) else None
+        except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a foreign class raises as it is rebuilt
+            return None, f"it can't be rebuilt in this process: {type(exc).__name__}: {exc}"
+        # A SystemExit or KeyboardInterrupt from afar must not end this process as if it were its own: see its caller.
+        return (raised, "") if isinstance(raised, BaseException) else (None, "")
 
-    def _note(self, outcome: Outcome) -> str:
-        trace = outcome.error.traceback.rstrip() if outcome.error else ""
+    def _note(self, outcome: Outcome, shown: int | None) -> str:
         where = f"{self.spec.job_id}, {self._place(outcome.rank)}, phase {outcome.phase}"
-        return sanitize_text(f"\nRaised in {where}:\n{trace}\n{self._way_out(outcome.rank)}")
+        lines = [f"\nRaised in {where} ({outcome.reason}):"]
+        lines.append(outcome.error.traceback.rstrip() if outcome.error else outcome.message)
+        lines += [line.strip() for line in self.state.message.splitlines() if line.startswith("  ")]  # the other ranks
+        if outcome.rank != shown:
+            lines += _last_lines(self._tail(outcome, outcome.rank), outcome, outcome.rank)
+        return "\n".join([*lines, self._way_out(outcome.rank)])
 
-    def _message(self, outcome: Outcome | None, shown: int | None) -> str:
+    def _facts(self, outcome: Outcome | None, tail: str) -> JobFacts:
+        """What a program can read of the end."""
+        facts: JobFacts = {"job_id": self.spec.job_id, "reason": self.state.reason, "log_tail": tail}
+        if (rank := self.state.failed_rank) is not None:
+            facts |= {"rank": rank, "phase": outcome.phase if outcome else self._rank(rank).phase}
+        if outcome is not None:
+            facts |= {"exit_code": outcome.exit_code}
+            if (error := outcome.error) is not None:
+                facts |= {
+                    "error_type": error.type_name,
+                    "error_message": error.message,
+                    "traceback": error.traceback,
+                }
+        return facts
+
+    def _message(self, outcome: Outcome | None, tail: str, why_not: str, shown: int | None) -> str:
         """What happened, where, the last lines, what to do; each of it once."""
         state, rank = self.state, self.state.failed_rank
         lines = [f"{self.spec.job_id} ({self.spec.func_name} on {self.spec.accelerator}) {_end_of(state)}"]
@@ -129,8 +168,10 @@ class Ended:
             lines.append(f"first failing host: {self._place(rank)}" + (f", phase {phase}" if phase else ""))
         words = self._words(outcome)
         lines += _told(state, outcome, bool(words)) + words
-        if rank is not None and rank != shown:
-            lines += self._last_lines(outcome, rank)
+        if why_not:
+            lines.append(why_not)
+        if (rank or 0) != shown and (rank is not None or state.status is not JobStatus.STOPPED):
+            lines += _last_lines(tail, outcome, rank or 0)
         lines.append(self._way_out(rank))
         return sanitize_text("\n".join(lines))  # Python prints it as it is, on a terminal mostly
 
@@ -143,12 +184,11 @@ class Ended:
             lines += ["the value was:", _indented(outcome.error.value_repr)]
         return lines
 
-    def _last_lines(self, outcome: Outcome | None, rank: int) -> list[str]:
-        tail = outcome.log_tail if outcome else ""
-        if not tail and (key := find_log(self.journal.store, self.journal.keys, rank)):
-            tail = read_tail(self.journal.store, key, _TAIL_LINES)
-        tail = _without(tail, outcome.error.traceback if outcome and outcome.error else "")
-        return [f"last log lines of rank {rank}:", _indented(tail)] if tail.strip() else []
+    def _tail(self, outcome: Outcome | None, rank: int) -> str:
+        if outcome is not None and outcome.log_tail:
+            return outcome.log_tail
+        key = find_log(self.journal.store, self.journal.keys, rank)
+        return "" if key is None else read_tail(self.journal.store, key, _TAIL_LINES)
 
     def _way_out(self, rank: int | None) -> str:
         if self.state.status is JobStatus.STOPPED:
@@ -190,6 +230,11 @@ def _told(state: JobState, outcome: Outcome | None, has_words: bool) -> list[str
         message, told = (rest, "") if has_words else (state.message, told.partition("\n")[2])
         return [text for text in (message, told) if text]
     return [text for text in ("" if has_words and state.message else told, state.message) if text]
+
+
+def _last_lines(tail: str, outcome: Outcome | None, rank: int) -> list[str]:
+    tail = _without(tail, outcome.error.traceback if outcome and outcome.error else "")
+    return [f"last log lines of rank {rank}:", _indented(tail)] if tail.strip() else []
 
 
 def _without(tail: str, trace: str) -> str:

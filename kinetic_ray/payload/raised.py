@@ -99,8 +99,7 @@ def _made(tree: Sequence[Node], place: int, made: dict[int, BaseException]) -> B
         node = tree[place]
         try:
             made[place] = _loaded(tree, node, made)
-        # A foreign class may raise anything, KeyboardInterrupt and SystemExit too.
-        except BaseException:
+        except (Exception, SystemExit):  # whatever a foreign class raises
             if place == 0:
                 raise
             made[place] = _stand_in(node)

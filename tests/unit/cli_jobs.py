@@ -129,16 +129,26 @@ class Recorder:
         return self.ended(journal, JobStatus.SUCCEEDED)
 
     def failed(
-        self, number: int = 1, error: Exception | None = None, reason: str = "UserError", **fields: Any
+        self,
+        number: int = 1,
+        error: Exception | None = None,
+        reason: str = "UserError",
+        data: bytes | None = None,
+        **fields: Any,
     ) -> JobJournal:
-        """A job whose rank 2 raised."""
-        journal = self.running(number, **fields)
-        error = error or ValueError("bad [bold] batch")
-        data = cloudpickle.dumps(error)
+        """A job whose rank 2 raised; `data` is what it pickled the error as."""
+        return self.fail(self.running(number, **fields), error or ValueError("bad [bold] batch"), reason, data)
+
+    def fail(
+        self, journal: JobJournal, error: Exception, reason: str = "UserError", data: bytes | None = None, **end: Any
+    ) -> JobJournal:
+        """Ends a running job with an error of its rank 2; `end` are fields of the event."""
+        data = cloudpickle.dumps(error) if data is None else data
         self.store.create(journal.keys.error(1, 1, 2), data)
         blob = Blob(hashlib.sha256(data).hexdigest(), len(data))
         name, module = type(error).__name__, type(error).__module__
         info = ErrorInfo(name, module, str(error), f"Traceback (remote)\n{name}: {error}", blob)
-        outcome = Outcome(2, ok=False, reason=reason, phase="call", message=f"{name}: {error}", error=info)
+        message = f"{name}: {error}"
+        outcome = Outcome(2, ok=False, reason=reason, phase="call", message=message, error=info)
         journal.publish_outcome(1, 1, outcome)
-        return self.ended(journal, JobStatus.FAILED, reason=reason, message=f"{name}: {error}", rank=2)
+        return self.ended(journal, JobStatus.FAILED, **{"reason": reason, "message": message, "rank": 2, **end})

@@ -228,13 +228,6 @@ def test_a_fault_of_ours_keeps_its_frames() -> None:
     assert "faulty" in names
 
 
-def test_an_altered_exception_is_not_loaded(recorder: Recorder, store: Store) -> None:
-    journal = recorder.failed()
-    store.put(journal.keys.error(1, 1, 2), b"cos\nsystem\n(S'true'\ntR.")
-    with pytest.raises(kinetic.DataError, match="differs from its digest"):
-        handle(journal).result()
-
-
 @pytest.mark.parametrize(
     ("status", "reason", "kind", "told"),
     [

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from kinetic_ray.core.state import Reason
-from kinetic_ray.errors import JobCancelled, JobError, JobFailed, JobTimeout
+from kinetic_ray.errors import JobCancelled, JobError, JobFailed, JobTimeout, add_note
+from kinetic_ray.payload.raised import is_stand_in
 from kinetic_ray.runner.calls.packing import keeps_packed
 
 _KINDS: Mapping[str, type[JobError]] = {
@@ -99,22 +100,38 @@ class CallFailure(Exception):
             return self._actor_died()
         if (own := self.users_own()) is not None:
             return own
-        kind = _KINDS.get(self.reason, JobFailed)
-        return kind(self.words(), job_id=self.gang, reason=self.reason)
+        error = _KINDS.get(self.reason, JobFailed)(
+            self.words(),
+            job_id=self.gang,
+            reason=self.reason,
+            rank=self.rank,
+            exit_code=self.exit_code,
+            traceback=self.traceback,
+            log_tail=self.log_tail,
+        )
+        if is_stand_in(raised := self._rebuilt()) and raised is not None:  # what it was raised from can travel
+            error.__cause__, error.__context__ = raised.__cause__, raised.__context__
+        return error
 
     def users_own(self) -> Exception | None:
         """The exception that user code raised, with the remote traceback as a note; None where it can't be rebuilt."""
         if self.pickled is None or self.reason == Reason.RESULT_ERROR:
             return None
+        raised = self._rebuilt()
+        # SystemExit or KeyboardInterrupt from afar must not end this process as if they were its own.
+        if not isinstance(raised, Exception) or is_stand_in(raised):
+            return None
+        add_note(raised, f"\nRaised in {self._place()}:\n{self.traceback.rstrip()}")
+        return raised
+
+    def _rebuilt(self) -> BaseException | None:
+        if self.pickled is None:
+            return None
         try:
             raised = pickle.loads(self.pickled)
-        except Exception:  # noqa: BLE001 - whatever a foreign class raises: the words must do then
+        except (Exception, SystemExit):  # noqa: BLE001 - whatever a foreign class raises: the words must do then
             return None
-        # SystemExit or KeyboardInterrupt from afar must not end this process as if they were its own.
-        if not isinstance(raised, Exception):
-            return None
-        raised.add_note(f"\nRaised in {self._place()}:\n{self.traceback.rstrip()}")
-        return raised
+        return raised if isinstance(raised, BaseException) else None
 
     def _actor_died(self) -> BaseException:
         from ray.exceptions import ActorDiedError
