@@ -187,10 +187,14 @@ def profiles(environ: Mapping[str, str] | None = None) -> Profiles:
 def active_profile(given: str | None = None, environ: Mapping[str, str] | None = None) -> Profile | None:
     """The profile that counts: the argument's, then KINETIC_PROFILE's, then the one in use.
 
+    Inside a job only the argument's: its variables say where it is, and the files there are another machine's.
+
     Raises:
         ConfigError: There is no such profile, or the file of profiles isn't as it has to be.
     """
     env = os.environ if environ is None else environ
+    if not given and inside_a_job(env):
+        return None
     there = profiles(env)
     if given:
         return there.find(given, "profile=")

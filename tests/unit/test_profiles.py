@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import kinetic_ray as kinetic
 from kinetic_ray import config
+from kinetic_ray.calls.asking import refuse_for_calls
 from kinetic_ray.calls.overlooked import tell_overlooked
 from kinetic_ray.config import find_setting, resolve
 from kinetic_ray.options import check_options
@@ -115,6 +116,15 @@ def test_which_profile_counts(
 def test_where_the_file_is(env: dict[str, str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert config.profiles_file(env) == Path(expected.format(home=tmp_path))
+
+
+def test_inside_a_job_only_the_argument_chooses(file: Path) -> None:
+    written(file, {"current": "a", "profiles": {name: {"store": f"/{name}"} for name in "ab"}})
+    env = environ(file, KINETIC_JOB_ID="job-1", KINETIC_PROFILE="gone")
+    assert config.active_profile(None, env) is None
+    assert config.active_profile("b", env) == Profile("b", {"store": "/b"})
+    written(file, "{")
+    assert resolve(environ=env).store_url == "/somewhere/store"
 
 
 def test_a_missing_profile_is_named_with_the_nearest(file: Path) -> None:
@@ -296,6 +306,33 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(kinetic.ConfigError, match="can't be written"):
         edit_profiles(tmp_path / "profiles.json", with_profile("a", {"store": "/a"}))
+
+
+def test_the_format_of_the_first_release_is_read(file: Path) -> None:
+    golden = (ROOT / "tests" / "golden" / "profiles-v1.json").read_text()
+    there = read_profiles(written(file, golden))
+    assert (there.names, there.current) == (("team", "here"), "team")
+    fields = {"project": "my-project", "zone": "us-west4-a", "cluster": "c1", "namespace": "default"}
+    assert there.find("team", "") == Profile("team", fields)
+    assert there.find("here", "") == Profile("here", {"backend": "local", "store": "/data/runs"})
+    edit_profiles(file, with_current("team"))
+    assert file.read_text() == golden
+
+
+# Calls.
+
+
+def test_calls_go_where_their_profile_says_or_are_refused_by_its_backend(
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    profiles = {"here": {"store": "/s", "cluster": "c7"}, "threads": {"backend": THREADS}}
+    monkeypatch.setenv("KINETIC_PROFILES_FILE", str(written(file, {"profiles": profiles})))
+    refuse_for_calls("f", check_options({"profile": "here"}))
+    assert "cluster='c7' (profile 'here'): passed over" in caplog.text
+    with pytest.raises(kinetic.UsageError, match=r"f\.remote\(\): backend='kinetic_ray.testing.*f\.run_async"):
+        refuse_for_calls("f", check_options({"profile": "threads"}))
+    with pytest.raises(kinetic.ConfigError, match="did you mean 'here'"):
+        refuse_for_calls("f", check_options({"profile": "hree"}))
 
 
 # Variables that look like settings.
