@@ -19,9 +19,8 @@ from tests import leaks
 from tests.integration.local import clusters, probes
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
-
 _CYCLES = int(os.environ.get("KINETIC_TEST_CYCLES", "10"))
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(max(900, 90 * _CYCLES))]
 _KILLED_AT_ONCE = 2  # as many as run at once on a machine of two CPUs
 _CLUSTERS = 3
 _GONE_S = 15.0
