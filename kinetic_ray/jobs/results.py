@@ -142,7 +142,7 @@ class Ended:
         lines += [line.strip() for line in self.state.message.splitlines() if line.startswith("  ")]  # the other ranks
         if outcome.rank != shown:
             lines += _last_lines(self._tail(outcome, outcome.rank), outcome, outcome.rank)
-        return "\n".join([*lines, self._way_out(outcome.rank)])
+        return sanitize_text("\n".join([*lines, self._way_out(outcome.rank)]))
 
     def _facts(self, outcome: Outcome | None, tail: str) -> JobFacts:
         """What a program can read of the end."""
