@@ -139,7 +139,7 @@ def test_whether_it_ever_fits_is_asked_once(cluster: Cluster, tmp_path: Path) ->
     assert (tmp_path / "checks").read_text().split() == ["cpu", "tpu-v6e-8"]
 
 
-@pytest.mark.parametrize("later", ["failure", "max_restarts", "volumes", "success", "spot", "hang_timeout"])
+@pytest.mark.parametrize("later", ["failure", "max_restarts", "volumes", "success", "queue", "hang_timeout"])
 def test_options_of_later_versions_are_refused_at_decoration(later: str) -> None:
     with pytest.raises(kinetic.UsageError, match=f"{later}=.*not available yet"):
         kinetic.remote(**{later: 3})
