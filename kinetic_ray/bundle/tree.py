@@ -7,17 +7,20 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 
-from kinetic_ray.bundle.rules import Rules, by_default
+from kinetic_ray.bundle.rules import OWN_FILE, Reason, Rules, Why, by_default
 from kinetic_ray.errors import PayloadError
 
 _LOG = logging.getLogger("kinetic_ray")
 
 _MOST_ENTRIES = 50_000
 _SHOWN = 5
+_AVOIDED = Reason(Why.AVOIDED, "the store, or kinetic's own files")
+_SPECIAL = Reason(Why.SPECIAL, "a pipe, socket or device")
 
 
 class Kind(StrEnum):
@@ -49,6 +52,40 @@ class Entry:
     target: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """One thing that is not sent, with all that lies below it.
+
+    Attributes:
+        name: Path relative to the root, with "/".
+        path: Where it is.
+        is_folder: Whether it is a folder.
+        reason: Why.
+        size: Bytes of a file; 0 for a folder.
+    """
+
+    name: str
+    path: Path
+    is_folder: bool
+    reason: Reason
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What there is in a project.
+
+    Attributes:
+        entries: What is sent, by name.
+        left_out: What is not.
+        loaded: Names of entries that are sent only because the program has loaded them.
+    """
+
+    entries: list[Entry]
+    left_out: list[LeftOut]
+    loaded: frozenset[str] = field(default=frozenset())
+
+
 def scan(root: Path, *, avoid: Collection[Path] = (), wanted: Collection[Path] = (), limit: int) -> list[Entry]:
     """What of a project is sent.
 
@@ -61,15 +98,40 @@ def scan(root: Path, *, avoid: Collection[Path] = (), wanted: Collection[Path] =
     Raises:
         PayloadError: Too large; names what is biggest.
     """
+    found = look(root, avoid=avoid, wanted=wanted)
+    if problem := too_large(root, found.entries, limit):
+        raise PayloadError(problem)
+    _mention_secrets(root, [each.name for each in found.left_out if each.reason.why is Why.SECRET])
+    for each in found.left_out:
+        if each.reason.why in (Why.LINK, Why.UNREADABLE):
+            _mention(f"{each.name} is not sent: {each.reason.text}")
+    return found.entries
+
+
+def look(root: Path, *, avoid: Collection[Path] = (), wanted: Collection[Path] = ()) -> Look:
+    """What of a project is sent, however large, and what is not; see :func:`scan`."""
     walk = _Walk(root, avoid)
     found = {entry.name: entry for entry in walk.below(root, "", Rules.at_root(root))}
-    for path in wanted:
-        if (entry := walk.wanted(path)) and entry.name not in found:
-            found[entry.name] = entry
-    entries = [found[name] for name in sorted(found)]
-    if sum(entry.size for entry in entries) > limit or len(entries) > _MOST_ENTRIES:
-        raise _too_large(root, entries, limit)
-    return entries
+    entries = [entry for path in wanted if (entry := walk.wanted(path))]
+    loaded = {entry.name: entry for entry in entries if entry.name not in found}
+    found |= loaded
+    left_out = [each for each in walk.left_out if each.name not in loaded]
+    return Look([found[name] for name in sorted(found)], left_out, frozenset(loaded))
+
+
+def _mention_secrets(root: Path, names: list[str]) -> None:
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        _mention(
+            f"not sent, because they look like keys or passwords: {', '.join(names[:_SHOWN])}{more} in {root}. "
+            f"Hosts get secrets by secrets=[...]. To send one, write !{names[0]} in {root / OWN_FILE}; "
+            f"to end this notice, write {names[0]} there"
+        )
+
+
+@lru_cache(maxsize=64)  # once, not at every call of a loop
+def _mention(line: str) -> None:
+    _LOG.warning("%s", line)
 
 
 def file_entry(path: Path, name: str, status: os.stat_result | None = None) -> Entry:
@@ -83,16 +145,25 @@ class _Walk:
         self._root = root
         self._avoid = frozenset(path for path in avoid if path != root and path.is_relative_to(root))
         self._count = 0
+        self.left_out: list[LeftOut] = []
 
     def below(self, folder: Path, relative: str, rules: Rules) -> Iterator[Entry]:
-        for path in _children(folder):
+        try:
+            children = sorted(folder.iterdir())
+        except OSError as exc:
+            reason = Reason(Why.UNREADABLE, f"it can't be read: {exc.strerror}")
+            self.left_out.append(LeftOut(relative or ".", folder, True, reason))
+            return
+        for path in children:
             name = f"{relative}/{path.name}" if relative else path.name
             try:
                 mode = path.lstat()
             except OSError:  # it went while we looked
                 continue
             is_folder = stat.S_ISDIR(mode.st_mode)
-            if path in self._avoid or rules.leaves_out(path, name, folder=is_folder):
+            reason = _AVOIDED if path in self._avoid else rules.reason(path, name, folder=is_folder)
+            if reason is not None:
+                self._leave(path, name, mode, reason)
                 continue
             self._count += 1
             if is_folder:
@@ -100,9 +171,15 @@ class _Walk:
                 if self._count <= 2 * _MOST_ENTRIES:  # enough to say what is too large
                     yield from self.below(path, name, rules.below(path, name))
             elif stat.S_ISLNK(mode.st_mode):
-                yield from self._link(path, name)
+                yield from self._link(path, name, mode)
             elif stat.S_ISREG(mode.st_mode):
                 yield file_entry(path, name, mode)
+            else:
+                self._leave(path, name, mode, _SPECIAL)
+
+    def _leave(self, path: Path, name: str, mode: os.stat_result, reason: Reason) -> None:
+        is_folder = stat.S_ISDIR(mode.st_mode)
+        self.left_out.append(LeftOut(name, path, is_folder, reason, 0 if is_folder else mode.st_size))
 
     def wanted(self, path: Path) -> Entry | None:
         """The entry of a loaded module's file, unless it is third-party's, a secret, or left out by the user."""
@@ -126,32 +203,31 @@ class _Walk:
             rules = rules.below(path, name) if is_folder else rules
         return False
 
-    def _link(self, path: Path, name: str) -> Iterator[Entry]:
+    def _link(self, path: Path, name: str, mode: os.stat_result) -> Iterator[Entry]:
         """A link that stays inside the project is sent as a link; one that leaves it, or leads nowhere, is not."""
         real = Path(os.path.realpath(path))
         if not real.is_relative_to(self._root):
-            _LOG.warning("%s is not sent: it links to %s, outside of the project %s", name, real, self._root)
+            text = f"it links to {real}, outside of the project {self._root}"
+            self._leave(path, name, mode, Reason(Why.LINK, text))
         elif real.exists():
             yield Entry(name, path, Kind.LINK, target=os.path.relpath(real, path.parent).replace(os.sep, "/"))
+        else:
+            self._leave(path, name, mode, Reason(Why.NOWHERE, f"it links to {real}, which isn't there"))
 
 
-def _children(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError as exc:
-        _LOG.warning("%s is not sent: it can't be read: %s", folder, exc)
-        return []
-
-
-def _too_large(root: Path, entries: list[Entry], limit: int) -> PayloadError:
+def too_large(root: Path, entries: Collection[Entry], limit: int) -> str:
+    """Why entries are too many to be sent, with the names of what is biggest; "" if they aren't."""
+    total = sum(entry.size for entry in entries)
+    if total <= limit and len(entries) <= _MOST_ENTRIES:
+        return ""
     sizes: Counter[str] = Counter()
     for entry in entries:
         parts = entry.name.split("/")
         sizes["/".join(parts[:2]) if len(parts) > 2 else entry.name] += entry.size
-    total = sum(sizes.values())
     biggest = ", ".join(f"{name} ({size / 1e6:.1f} MB)" for name, size in sizes.most_common(_SHOWN))
-    return PayloadError(
+    return (
         f"the project {root} is too large to be sent with each change: {len(entries)} files and folders of "
         f"{total / 1e6:.1f} MB, at most {_MOST_ENTRIES} of {limit / 1e6:.0f} MB are allowed. Biggest: {biggest}. "
-        "Name what the job does not need in a .kineticignore file, or raise KINETIC_BUNDLE_LIMIT_MB"
+        "Name what the job does not need in a .kineticignore file, or raise KINETIC_BUNDLE_LIMIT_MB. "
+        "kinetic ship --list shows what is sent"
     )

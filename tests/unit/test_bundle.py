@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kinetic_ray.bundle import Project, find_project, find_root, unpack
 from kinetic_ray.bundle.archive import pack
 from kinetic_ray.bundle.rules import is_secret
-from kinetic_ray.bundle.tree import scan
+from kinetic_ray.bundle.tree import look, scan
 from kinetic_ray.errors import ConfigError, DataError, PayloadError
 
 LIMIT = 10**9
@@ -151,9 +151,92 @@ def test_environments_caches_and_secrets_stay(root: Path) -> None:
     assert files_of(root) == set(ALWAYS)
 
 
-def test_names_that_hold_secrets() -> None:
-    assert all(is_secret(name) for name in [".env", ".env.local", "prod.env", "server.key", "id_rsa.pub", ".netrc"])
-    assert not any(is_secret(name) for name in [".env.example", "env.py", "keys.py", "monkey.py", "envelope"])
+# fmt: off
+SECRET_NAMES = (
+    ".env", ".env.local", "prod.env", ".envrc", "server.key", "AuthKey_X.p8", "putty.ppk", "id_rsa", "id_rsa.pub",
+    ".netrc", ".boto", ".pgpass", ".dockercfg", ".vault-token", "credentials", "credentials.json", "token.json",
+    "kaggle.json", "gha-creds-0a1b.json", "service-account-prod.json", "secrets.yaml", "secrets.yml", "secrets.json",
+    "kubeconfig", "terraform.tfstate",
+)
+HARMLESS_NAMES = (
+    ".env.example", "env.py", "keys.py", "monkey.py", "envelope", "credentials.py", "tokenizer.json", "secrets.py",
+    "secretsanta.json", "keyboard.json", "id_card.png", "environment.yml",
+)
+# fmt: on
+
+
+@pytest.mark.parametrize("change", [str, str.upper, str.title], ids=["as is", "upper", "title"])
+def test_names_that_hold_secrets_in_any_case(root: Path, change: Callable[[str], str]) -> None:
+    assert [name for name in SECRET_NAMES if not is_secret(change(name))] == []
+    assert [name for name in HARMLESS_NAMES if is_secret(change(name))] == []
+    make(root, *map(change, SECRET_NAMES), *map(change, HARMLESS_NAMES), f"{change('.aws')}/config")
+    assert files_of(root) == set(map(change, HARMLESS_NAMES))
+
+
+def test_secrets_are_left_out_with_one_notice(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make(root, "main.py", ".env", "deploy/server.PEM", ".ssh/config", "data/x.csv", ".gitignore", ".DS_Store")
+    for _ in range(2):
+        assert Project(root, cwd=root).build() is not None
+    [line] = caplog.messages
+    assert "\n" not in line
+    for part in (".env, .ssh, deploy/server.PEM", f"in {root}.", "secrets=", f"!.env in {root / '.kineticignore'}"):
+        assert part in line
+    assert "DS_Store" not in line
+    (root / "deploy" / "another.key").write_text("x")  # another content, another notice
+    Project(root, cwd=root).build()
+    assert ["deploy/another.key" in line for line in caplog.messages] == [False, True]
+
+
+def test_the_notice_names_a_few_of_many_secrets(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make(root, "main.py", *(f"{number}.pem" for number in range(9)))
+    scan(root, limit=LIMIT)
+    assert "0.pem, 1.pem, 2.pem, 3.pem, 4.pem and 4 more in " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("ignore_file", "line", "is_told", "is_sent"),
+    [
+        (".kineticignore", ".env", False, False),  # as the notice says
+        (".kineticignore", "!.env", False, True),
+        (".gitignore", ".env", True, False),  # git's rules say what is no source: a program may read it nevertheless
+        (".gitignore", "!.env", True, False),
+    ],
+)
+def test_who_has_spoken_of_a_secret_is_not_told(
+    root: Path, caplog: pytest.LogCaptureFixture, ignore_file: str, line: str, is_told: bool, is_sent: bool
+) -> None:
+    make(root, "main.py", ".env", ignore_file, **{ignore_file: line})
+    assert (".env" in files_of(root), bool(caplog.messages)) == (is_sent, is_told)
+
+
+@pytest.mark.parametrize(
+    ("name", "why", "text"),
+    [
+        (".env", "secret", "its name says that it holds keys or passwords"),
+        (".git", "version control", "version control"),
+        ("pkg/__pycache__", "cache", "a cache, or made by tools"),
+        ("mine", "environment", "an environment: it holds pyvenv.cfg"),
+        ("store", "kinetic's own", "the store, or kinetic's own files"),
+        ("a.log", "gitignore", ".gitignore line 3: *.log"),
+        ("pkg/b.csv", "gitignore", "pkg/.gitignore line 1: *.csv"),
+        ("pkg/c.bin", "gitignore", "../.gitignore line 2: /project/pkg/*.bin"),
+        ("big", "kineticignore", ".kineticignore line 2: big/"),
+        ("gone", "link to nothing", "it links to {root}/nothing, which isn't there"),
+        ("out", "link that leaves", "it links to /etc/passwd, outside of the project {root}"),
+        ("pipe", "no file", "a pipe, socket or device"),
+    ],
+)
+def test_everything_that_is_left_out_has_a_reason(root: Path, name: str, why: str, text: str) -> None:
+    outer = make(root.parent, ".gitignore", ".git/HEAD", **{".gitignore": "x\n/project/pkg/*.bin\n"})
+    rules = {".gitignore": "# logs\n\n*.log", "pkg/.gitignore": "*.csv\n", ".kineticignore": "#\nbig/\n"}
+    files = [".env", "pkg/__pycache__/x", "mine/pyvenv.cfg", "store/x", "a.log", "pkg/b.csv", "pkg/c.bin", "big/x"]
+    make(root, *rules, *files, *([".git/HEAD"] if name == ".git" else []), **rules)
+    (root / "gone").symlink_to("nothing")
+    (root / "out").symlink_to("/etc/passwd")
+    os.mkfifo(root / "pipe")
+    found = {each.name: each for each in look(root, avoid=[root / "store"]).left_out}
+    assert outer.is_dir()
+    assert (found[name].reason.why, found[name].reason.text) == (why, text.format(root=root))
 
 
 GIT_RULES = """
