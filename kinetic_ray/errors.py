@@ -135,6 +135,11 @@ class JobTimeout(JobError):
     """The job's own deadline (`timeout=`) ran out; a client's `result(timeout=)` raises TimeoutError instead."""
 
 
+def is_stand_in(error: BaseException | None) -> bool:
+    """Whether an exception only stands for one that could not travel."""
+    return type(error) is JobFailed and not error.job_id and bool(error.error_type)
+
+
 def add_note(error: BaseException, note: str) -> None:
     """As `error.add_note`, also where the class refuses to be changed, as a frozen dataclass does."""
     notes = getattr(error, "__notes__", None)

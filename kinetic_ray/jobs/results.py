@@ -19,10 +19,10 @@ from kinetic_ray.errors import (
     JobTimeout,
     PayloadError,
     add_note,
+    is_stand_in,
 )
 from kinetic_ray.jobs.logs import find_log, read_tail
 from kinetic_ray.journal import JobJournal
-from kinetic_ray.payload.raised import is_stand_in
 from kinetic_ray.store import MissingKey
 
 _TAIL_LINES = 20

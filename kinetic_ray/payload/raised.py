@@ -89,11 +89,6 @@ def restore_tree(nodes: Sequence[tuple[Any, ...]]) -> BaseException:
     return made[0]
 
 
-def is_stand_in(exc: BaseException | None) -> bool:
-    """Whether an exception only stands for one that could not travel."""
-    return type(exc) is JobFailed and not exc.job_id and bool(exc.error_type)
-
-
 def _made(tree: Sequence[Node], place: int, made: dict[int, BaseException]) -> BaseException:
     if place not in made:
         node = tree[place]

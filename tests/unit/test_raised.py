@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kinetic_ray.errors import JobFailed, add_note
-from kinetic_ray.payload.raised import MOST, is_stand_in, pack_raised
+from kinetic_ray.errors import JobFailed, add_note, is_stand_in
+from kinetic_ray.payload.raised import MOST, pack_raised
 from tests.unit.payloads import errors
 from tests.unit.payloads.errors import raised
 

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from kinetic_ray.core.state import Reason
-from kinetic_ray.errors import JobCancelled, JobError, JobFailed, JobTimeout, add_note
-from kinetic_ray.payload.raised import is_stand_in
+from kinetic_ray.errors import JobCancelled, JobError, JobFailed, JobTimeout, add_note, is_stand_in
 from kinetic_ray.runner.calls.packing import keeps_packed
 
 _KINDS: Mapping[str, type[JobError]] = {
