@@ -7,13 +7,16 @@ from typing import Any
 
 from kinetic_ray import payload
 from kinetic_ray.core.names import JobKeys, make_id
-from kinetic_ray.core.outcome import Outcome
+from kinetic_ray.core.outcome import Blob, Outcome
+from kinetic_ray.core.spec import Fingerprint, JobSpec
+from kinetic_ray.journal import JobJournal
 from kinetic_ray.runner.agent import HostAgent
 from kinetic_ray.runner.task import HostPlan, Limits, RankTask
 from kinetic_ray.store import Store
 
 JOB_ID = make_id("job", 1, bytes(10))
 DEADLINE = 90.0
+_SPEC = JobSpec(JOB_ID, "f", 0.0, "cpu", Blob("0" * 64, 0), Fingerprint("3.11.9", "2.60.0", "3.1.0", "0.1.0"))
 
 
 class Gang:
@@ -21,6 +24,7 @@ class Gang:
 
     def __init__(self, store: Store, hosts: int = 1, chips: int = 0, **plan: Any) -> None:
         self.store = store
+        JobJournal(store, JOB_ID).create(_SPEC, {})  # nothing is kept of a job that isn't there
         self.agents = [HostAgent() for _ in range(hosts)]
         self.plan = HostPlan("jax" if chips else "plain", chips, True, plan.pop("env_vars", {}))
         self.attempt = 0
