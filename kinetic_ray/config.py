@@ -13,7 +13,7 @@ from typing import TypedDict, Unpack
 from kinetic_ray.core.urls import has_password, shown_url
 from kinetic_ray.errors import ConfigError
 from kinetic_ray.profiles import FIELDS, Profile, Profiles, read_profiles
-from kinetic_ray.settings import SETTINGS, unknown_variables
+from kinetic_ray.settings import SETTINGS, megabytes, unknown_variables
 
 #: Backend -> "module:Class"; a backend of one's own is named in that form.
 BACKEND_PLACES: Mapping[str, str] = {
@@ -293,10 +293,7 @@ def bundle_limit(environ: Mapping[str, str] | None = None) -> int:
     Raises:
         ConfigError: KINETIC_BUNDLE_LIMIT_MB is no number.
     """
-    text = setting("bundle_limit_mb", environ) or "250"
-    if not text.isascii() or not text.isdigit() or int(text) == 0:
-        raise ConfigError(f"KINETIC_BUNDLE_LIMIT_MB={text!r}: expected a whole number of megabytes")
-    return int(text) * 10**6
+    return megabytes("bundle_limit_mb", setting("bundle_limit_mb", environ))
 
 
 def strange_settings(profile: Profile | None, environ: Mapping[str, str] | None = None) -> list[str]:

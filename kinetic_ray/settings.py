@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from kinetic_ray.errors import ConfigError
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -38,6 +40,7 @@ SETTINGS: Mapping[str, Setting] = {
     "local_idle_s": Setting("KINETIC_LOCAL_IDLE_S", "600", "seconds without work until the embedded cluster stops"),
     "package_root": Setting("KINETIC_PACKAGE_ROOT", "found from the script", "root of the code that is sent"),
     "bundle_limit_mb": Setting("KINETIC_BUNDLE_LIMIT_MB", "250", "largest code bundle that is sent, in MB"),
+    "payload_limit_mb": Setting("KINETIC_PAYLOAD_LIMIT_MB", "500", "largest function with its arguments, in MB"),
     "debug": Setting("KINETIC_DEBUG", "off", "1: errors show where in kinetic they were raised"),
     "no_color": Setting("NO_COLOR", "colours", "anything: no colours on a terminal"),
     "term": Setting("TERM", "a terminal that can move its cursor", "dumb: stages are shown line by line"),
@@ -59,6 +62,27 @@ UPSTREAM_VARIABLES = frozenset(
         *("FORCE_DESTROY", "LOG_LEVEL", "NO_DEFAULT_EXCLUDES", "NO_TTY_DEBUG", "PAYLOAD_SIZE_WARN_MB", "RESERVATION"),
     )
 )
+
+
+def megabytes(name: str, text: str | None) -> int:
+    """A limit, in bytes.
+
+    Args:
+        name: Of the setting.
+        text: Its value; None = the default.
+
+    Raises:
+        ConfigError: It is no whole number of megabytes.
+
+    Example:
+        >>> megabytes("bundle_limit_mb", None)
+        250000000
+    """
+    given = SETTINGS[name]
+    text = text or given.default
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise ConfigError(f"{given.env}={text!r}: expected a whole number of megabytes")
+    return int(text) * 10**6
 
 
 def unknown_variables(names: Iterable[str]) -> list[tuple[str, str]]:

@@ -95,7 +95,7 @@ def record(store: Store, call: Call, options: Options, payload: Payload, bundle:
         func_name=call.name,
         created_at=now,
         accelerator=accelerator.name,
-        payload=store.put_blob(payload.data),
+        payload=payload.store(store.put_blob),
         client=_fingerprint(),
         bundle=None if bundle is None else BundleRef(store.put_blob(bundle.data), bundle.sys_path, bundle.cwd),
         chips_per_host=options.chips_per_host,

@@ -36,14 +36,14 @@ def find_culprit(
     for start, value in [*parts, ("the function", function)]:
         if _fails(value, dump):
             path, culprit = _descend(start, value, dump, _DEEPEST if depth is None else depth)
-            return f"{path} ({_kind(culprit)})"
+            return f"{path} ({kind_of(culprit)})"
     return "the call as a whole"
 
 
 def _descend(path: str, value: Any, dump: Dump, depth: int) -> tuple[str, Any]:
     seen = {id(value)}
     for _ in range(depth):
-        for label, part in _parts(value):
+        for label, part in parts_of(value):
             if id(part) not in seen and _fails(part, dump):
                 path, value = path + label, part
                 seen.add(id(part))
@@ -61,7 +61,7 @@ def _fails(value: Any, dump: Dump) -> bool:
     return False
 
 
-def _parts(value: Any) -> Parts:
+def parts_of(value: Any) -> Parts:
     """What an object is made of, each with what leads to it."""
     for count, part in enumerate(_all_parts(value)):
         if count >= _MOST_CHILDREN:
@@ -83,12 +83,13 @@ def _all_parts(value: Any) -> Parts:
     elif isinstance(value, MethodType):
         yield from ((".__self__", value.__self__), (".__func__", value.__func__))
     elif isinstance(value, FunctionType):
-        yield from _of_function(value)
+        yield from captured_by(value)
     elif not isinstance(value, type):
         yield from _of_instance(value)
 
 
-def _of_function(function: FunctionType) -> Parts:
+def captured_by(function: FunctionType) -> Parts:
+    """What a function takes along if it goes by value."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         if (content := _content(cell)) is not None:
             yield f"'s closure variable {name}", content
@@ -123,6 +124,7 @@ def _of_instance(value: Any) -> Parts:
                 yield f".{name}", part
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """A value's class, for people."""
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from pickle import PickleBuffer
 from types import MethodType
 from typing import Any
 
-from kinetic_ray.errors import ConfigError, PayloadError
+from kinetic_ray.core.outcome import Blob
+from kinetic_ray.errors import PayloadError
 from kinetic_ray.payload.blame import find_culprit
+from kinetic_ray.payload.parts import LARGE, Payload, open_payload
 from kinetic_ray.payload.pickling import CallPickler
+from kinetic_ray.payload.weights import judge
 
-#: Of the pickled mapping; a reader refuses what is newer.
-VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Payload:
-    """A pickled call.
-
-    Attributes:
-        data: What is stored.
-        modules: Names of the modules that it refers to.
-    """
-
-    data: bytes
-    modules: frozenset[str]
+Call = tuple[Any, tuple[Any, ...], Mapping[str, Any]]
 
 
 def pack_call(
@@ -39,7 +27,7 @@ def pack_call(
     by_value: Callable[[str], bool],
     main_file: str | None = None,
 ) -> Payload:
-    """Pickles a call: one pickle, so that what the arguments share stays shared.
+    """Pickles a call; what the arguments share, among themselves and with the function, stays shared.
 
     Args:
         function: What is called.
@@ -49,21 +37,39 @@ def pack_call(
         main_file: The script's path in the bundle, which becomes `__file__` again there.
 
     Raises:
-        PayloadError: Something can't be pickled; names it, e.g. "args[1]['model'].lock".
+        PayloadError: Something can't be pickled, or is too large; names it, e.g. "args[1]['model'].lock".
     """
-    pickler = CallPickler(by_value)
-    call = {"version": VERSION, "function": function, "args": tuple(args), "kwargs": dict(kwargs), "main": main_file}
+    call = (function, tuple(args), dict(kwargs))
     try:
-        data = pickler.dumps(call)
+        payload = _packed(call, by_value, main_file)
     except Exception as exc:
         name = getattr(function, "__name__", type(function).__name__)
-        raise refusal(name, (function, args, kwargs), lambda obj: CallPickler(by_value).dumps(obj), exc) from exc
-    return Payload(data, frozenset(pickler.modules))
+        raise refusal(name, call, lambda obj: CallPickler(by_value).dumps(obj), exc) from exc
+    judge(payload, call, by_value)
+    return payload
+
+
+def _packed(call: Call, by_value: Callable[[str], bool], main_file: str | None) -> Payload:
+    """Two pickles of one pickler: an object that both hold is told once. The first depends on the function alone."""
+    function, args, kwargs = call
+    buffers: list[memoryview] = []
+
+    def stays(buffer: PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes >= LARGE:
+            buffers.append(raw)
+        return raw.nbytes < LARGE
+
+    pickler = CallPickler(by_value, stays)
+    first = pickler.dumps(function)
+    captured = len(buffers)
+    second = pickler.dumps((args, kwargs))
+    return Payload(first, second, tuple(buffers), captured, main_file, frozenset(pickler.modules))
 
 
 def refusal(
     name: str,
-    call: tuple[Any, tuple[Any, ...], Mapping[str, Any]],
+    call: Call,
     dump: Callable[[object], object],
     exc: BaseException,
 ) -> PayloadError:
@@ -95,28 +101,24 @@ def dump_call(
     return pack_call(function, args, kwargs or {}, by_value=lambda name: name in ("__main__", "__mp_main__")).data
 
 
-def load_call(data: bytes, root: Path | None = None) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+def load_call(
+    data: bytes, root: Path | None = None, fetch: Callable[[Blob], bytes] | None = None
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """Unpickles a call; imports the modules that it refers to.
 
     Args:
-        data: What :func:`pack_call` made.
+        data: What a :class:`Payload` has stored, or its `data`.
         root: The unpacked bundle's folder, in which the script's `__file__` lies.
+        fetch: Gives a stored part; not needed where all is in one piece.
 
     Raises:
         ConfigError: Written by a newer kinetic_ray.
         Exception: Whatever importing the user's modules raises.
     """
-    call = pickle.loads(data)
-    if not isinstance(call, dict) or not isinstance(call.get("version"), int):
-        raise PayloadError(f"the payload ({len(data)} bytes) is no kinetic call")
-    if call["version"] > VERSION:
-        raise ConfigError(
-            f"the payload has format version {call['version']}, this kinetic_ray reads up to {VERSION}: upgrade it"
-        )
-    function = call["function"]
-    if root is not None and call["main"] is not None:
-        place_main(function, root / call["main"])
-    return function, call["args"], call["kwargs"]
+    call = open_payload(data, fetch)
+    if root is not None and call.main is not None:
+        place_main(call.function, root / call.main)
+    return call.function, call.args, call.kwargs
 
 
 def place_main(function: Any, file: Path) -> None:

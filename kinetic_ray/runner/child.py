@@ -83,7 +83,7 @@ class Rank:
         if task.runtime == "jax":
             distributed.join(task)
         self._enter(RankPhase.LOAD)
-        function, args, kwargs = payload.load_call(pickled, code_root(task))
+        function, args, kwargs = payload.load_call(pickled, code_root(task), store.get_blob)
         pose_as_main(function)
         self._enter(RankPhase.CALL)
         return call(function, args, kwargs)

@@ -104,7 +104,8 @@ class _Driver:
     def _rank(self, rank: int) -> Outcome:
         phase = RankPhase.LOAD
         try:
-            function, args, kwargs = load_call(self._journal.store.get_blob(self._spec.payload))
+            get = self._journal.store.get_blob
+            function, args, kwargs = load_call(get(self._spec.payload), fetch=get)
             phase = RankPhase.CALL
             self._append(EventKind.RANK_PHASE, rank=rank, phase=str(phase))
             value = function(*args, **kwargs)

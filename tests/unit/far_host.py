@@ -22,7 +22,7 @@ def main(store_url: str, job_id: str) -> None:
         (root / spec.bundle.cwd).mkdir(parents=True, exist_ok=True)
         os.chdir(root / spec.bundle.cwd)
         sys.path[:0] = [os.path.normpath(root / entry) for entry in spec.bundle.sys_path]
-    function, args, kwargs = payload.load_call(store.get_blob(spec.payload), root)
+    function, args, kwargs = payload.load_call(store.get_blob(spec.payload), root, store.get_blob)
     sys.path = [entry for entry in sys.path if entry != str(Path(__file__).parent)]
     sys.stdout.write(repr(function(*args, **kwargs)))
 
