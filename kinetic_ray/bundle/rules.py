@@ -1,4 +1,4 @@
-"""What of a project is not sent, and why: version control, environments, caches, secrets, what its ignore files name."""
+"""What of a project is not sent, and why: version control, environments, caches, secrets, what ignore files name."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typing import Literal
 import pathspec
 
 GIT_FILE, OWN_FILE = ".gitignore", ".kineticignore"
+#: What the root of a project holds.
+MARKS = ("pyproject.toml", "setup.py", ".git")
 
 # Names are compared in lower case: a file system may not tell them apart, and the program that made the file may not.
 # fmt: off

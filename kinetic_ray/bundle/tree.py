@@ -148,13 +148,7 @@ class _Walk:
         self.left_out: list[LeftOut] = []
 
     def below(self, folder: Path, relative: str, rules: Rules) -> Iterator[Entry]:
-        try:
-            children = sorted(folder.iterdir())
-        except OSError as exc:
-            reason = Reason(Why.UNREADABLE, f"it can't be read: {exc.strerror}")
-            self.left_out.append(LeftOut(relative or ".", folder, True, reason))
-            return
-        for path in children:
+        for path in self._children(folder, relative):
             name = f"{relative}/{path.name}" if relative else path.name
             try:
                 mode = path.lstat()
@@ -176,6 +170,14 @@ class _Walk:
                 yield file_entry(path, name, mode)
             else:
                 self._leave(path, name, mode, _SPECIAL)
+
+    def _children(self, folder: Path, relative: str) -> list[Path]:
+        try:
+            return sorted(folder.iterdir())
+        except OSError as exc:
+            reason = Reason(Why.UNREADABLE, f"it can't be read: {exc.strerror}")
+            self.left_out.append(LeftOut(relative or ".", folder, is_folder=True, reason=reason))
+            return []
 
     def _leave(self, path: Path, name: str, mode: os.stat_result, reason: Reason) -> None:
         is_folder = stat.S_ISDIR(mode.st_mode)

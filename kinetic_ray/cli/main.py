@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("profile", "Name targets, and choose which one is used."),
     "run": ("run", "Run a Python script, here or on every host of an accelerator."),
     "secret": ("secret", "Keep secrets for jobs: tokens and passwords that hosts set as variables."),
+    "ship": ("ship", "List what a call sends of your project, how big it is, and why."),
 }
 
 _EPILOG = "\b\nExit codes:\n" + "\n".join(f"  {int(code):>3}  {meaning}" for code, meaning in MEANINGS.items())

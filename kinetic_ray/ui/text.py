@@ -1,4 +1,4 @@
-"""Spans of time and numbers of things, as people read them."""
+"""Spans of time, sizes and numbers of things, as people read them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,18 @@ def counted(number: int, noun: str) -> str:
         ('1 job', '2 jobs')
     """
     return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def format_size(size: int) -> str:
+    """A size for people, in powers of a thousand.
+
+    Example:
+        >>> [format_size(size) for size in (0, 999, 1000, 34_567_890, 2 * 10**12)]
+        ['0 B', '999 B', '1.0 kB', '34.6 MB', '2000.0 GB']
+    """
+    if size < 1000:
+        return f"{size} B"
+    for unit, factor in (("kB", 1e3), ("MB", 1e6)):
+        if size < 1000 * factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size / 1e9:.1f} GB"
