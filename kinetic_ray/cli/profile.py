@@ -13,6 +13,7 @@ from kinetic_ray import config
 from kinetic_ray.cli.completing import complete_profile
 from kinetic_ray.cli.output import json_option, note, print_json, print_table, say
 from kinetic_ray.core.option_values import check_text
+from kinetic_ray.core.urls import has_password, shown_url
 from kinetic_ray.errors import UsageError
 from kinetic_ray.profiles import FIELDS, Profile, Profiles, edit_profiles, with_current, with_profile, without_profile
 
@@ -62,7 +63,12 @@ def create(name: str, force: bool, as_json: bool, **given: str | None) -> None:
         check_text(f"--{key}", value)
     if backend := fields.get("backend"):
         config.check_backend(backend, "--backend=")
-    if (store := fields.get("store")) and "://" not in store:
+    store = fields.get("store")
+    if store and has_password(store):
+        raise UsageError(
+            f"--store={shown_url(store)!r}: a URL with a password in it is refused, for records would tell it"
+        )
+    if store and "://" not in store:
         fields["store"] = str(Path(store).expanduser().absolute())  # the same place from any working folder
     clean = {key: value for key, value in fields.items() if value is not None}
     there = edit_profiles(config.profiles_file(), with_profile(name, clean, replace=force))
@@ -82,7 +88,7 @@ def list_command(as_json: bool) -> None:
         note(f"no profiles in {there.path}; kinetic profile create makes one")
     else:
         cells = [
-            ("*" if each.name == there.current else "", each.name, *(each.fields.get(key, "-") for key in FIELDS))
+            ("*" if each.name == there.current else "", each.name, *(_shown(each).get(key, "-") for key in FIELDS))
             for each in found
         ]
         print_table(("", "name", *FIELDS), cells, color=config.color())
@@ -139,6 +145,11 @@ def remove(name: str, yes: bool, as_json: bool) -> None:
         say(f"{name} is removed" + ("" if there.current else "; no profile is in use"))
 
 
+def _shown(found: Profile) -> dict[str, str]:
+    """What it says, without a password that somebody has written into the file."""
+    return {key: shown_url(value) for key, value in found.fields.items()}
+
+
 def _tell(there: Profiles, found: Profile, *, as_json: bool) -> None:
     """Prints one profile, and what is odd about it."""
     if as_json:
@@ -146,7 +157,7 @@ def _tell(there: Profiles, found: Profile, *, as_json: bool) -> None:
     else:
         say(f"{found.name}{' (in use)' if found.name == there.current else ''}  {there.path}")
         width = max(map(len, FIELDS))
-        for key, value in found.fields.items():
+        for key, value in _shown(found).items():
             say(f"  {key:>{width}}  {value}")
     for line in found.describe_unknown():
         note(line)
@@ -155,5 +166,5 @@ def _tell(there: Profiles, found: Profile, *, as_json: bool) -> None:
 
 
 def _facts(there: Profiles, found: Profile) -> dict[str, Any]:
-    fields = {key: found.fields.get(key) for key in FIELDS}
+    fields = {key: _shown(found).get(key) for key in FIELDS}
     return {"name": found.name, "current": found.name == there.current, **fields, "unknown": [*found.unknown]}

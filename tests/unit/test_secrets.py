@@ -426,6 +426,40 @@ def test_refusals(kinetic: Any, words: tuple[str, ...], given: str | bytes, told
     assert vault.names() == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("config",),
+        ("config", "--explain"),
+        ("config", "--explain", "--json"),
+        ("doctor", "--json"),
+        ("jobs", "list"),
+        ("jobs", "list", "--store", f"s3://ann:{CANARY}@bucket/x"),
+        ("profile", "create", "other", "--store", f"s3://ann:{CANARY}@bucket/x"),
+        ("profile", "list"),
+        ("profile", "list", "--json"),
+        ("profile", "show", "mine"),
+        ("profile", "show", "mine", "--json"),
+        ("run", "--accelerator", "cpu", __file__),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("source", ["environment", "profile"])
+def test_no_command_shows_the_password_of_a_url(
+    kinetic: Any, words: tuple[str, ...], source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"gs://ann:{CANARY}@bucket/x"
+    file = tmp_path / "home" / "profiles.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"current": "mine", "profiles": {"mine": {"store": url}}}))
+    if source == "environment":
+        monkeypatch.setenv("KINETIC_STORE", url)
+        monkeypatch.setenv("KINETIC_OUTPUT_DIR", url)
+    _, shown = kinetic(*words)
+    assert len(shown) > 10
+    assert CANARY not in shown
+
+
 def test_usual_names_are_names_and_usual_variables_variables() -> None:
     for name, keys in USUAL_KEYS.items():
         assert check_secrets("secrets", [f"{name}:{key}" for key in keys])
