@@ -17,14 +17,12 @@ from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, JobStatus, Progress
 from kinetic_ray.errors import JobLost, KineticError, SubmissionError, UsageError
 from kinetic_ray.frames import own_frames_hidden, raise_told
-from kinetic_ray.jobs.awaiting import outcome_soon
 from kinetic_ray.jobs.cancelling import cancel_job
-from kinetic_ray.jobs.logs import LogPump, find_log, read_log, read_tail
+from kinetic_ray.jobs.logs import LogLine, LogPump, find_log, read_log, read_tail
 from kinetic_ray.jobs.patience import Patience, waited_out, waiting_seconds
 from kinetic_ray.jobs.phases import JobPhase, phase_of
 from kinetic_ray.jobs.results import Ended
 from kinetic_ray.jobs.showing import Reporter, Reporting, Showing
-from kinetic_ray.jobs.streaming import LogLine, lines_of
 from kinetic_ray.jobs.swapped import SwappedHandle, named
 from kinetic_ray.jobs.upstream import CancelKwargs, CleanupKwargs, ResultKwargs, Shower, shower_of
 from kinetic_ray.jobs.watching import (
@@ -224,6 +222,8 @@ class JobHandle(SwappedHandle, Generic[R]):
 
     def __await__(self) -> Generator[Any, None, R]:
         """Waits without blocking the event loop; cancelling the wait leaves the job alone."""
+        from kinetic_ray.jobs.awaiting import outcome_soon  # asyncio takes its time to be imported
+
         return outcome_soon(self._journal, self._backend, _told).__await__()
 
     def _outcome(self, timeout: float | str | None, show: Showing | None, shown: int | None) -> R:
@@ -286,6 +286,8 @@ class JobHandle(SwappedHandle, Generic[R]):
             ...     async for line in job.stream():
             ...         print(line.rank, line.text)
         """
+        from kinetic_ray.jobs.streaming import lines_of  # likewise
+
         return lines_of(self._journal, self._backend, rank)
 
     def tail(self, n: int = 100, *, rank: int = 0, attempt: int | None = None) -> str:

@@ -69,6 +69,22 @@ def tail_start(store: Store, key: str, lines: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class LogLine:
+    r"""A line that a rank has printed.
+
+    Attributes:
+        rank: Which rank.
+        attempt: In which attempt, from 1.
+        text: The line as printed, without its newline: it may hold control codes, and "\r" where a progress bar has
+            started it over. Undecodable bytes are replaced.
+    """
+
+    rank: int
+    attempt: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Piece:
     """Bytes that follow one another in one attempt's log.
 

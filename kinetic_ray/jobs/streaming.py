@@ -11,26 +11,10 @@ from kinetic_ray.backends.base import Backend
 from kinetic_ray.core.state import JobState
 from kinetic_ray.errors import JobLost, StoreError, SubmissionError, UsageError
 from kinetic_ray.jobs.awaiting import awaited
-from kinetic_ray.jobs.logs import LogPump, Piece
+from kinetic_ray.jobs.logs import LogLine, LogPump, Piece
 from kinetic_ray.jobs.patience import Patience
 from kinetic_ray.jobs.watching import LOG_PAUSE, Watch
 from kinetic_ray.journal import JobJournal
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    r"""A line that a rank has printed.
-
-    Attributes:
-        rank: Which rank.
-        attempt: In which attempt, from 1.
-        text: The line as printed, without its newline: it may hold control codes, and "\r" where a progress bar has
-            started it over. Undecodable bytes are replaced.
-    """
-
-    rank: int
-    attempt: int
-    text: str
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from kinetic_ray.options import OPTIONS
 
 CLIENT = [
     "api.classes", "api.decorators", "api.functions", "bundle.archive", "bundle.origins", "calls.display", "config",
-    "core.env_vars", "core.quantities",
-    "jobs.finding", "jobs.handle", "options", "payload.calls", "testing.thread_backend",
+    "core.env_vars", "core.quantities", "core.terminal",
+    "jobs.asking", "jobs.finding", "jobs.handle", "jobs.patience", "options", "payload.calls", "testing.thread_backend",
 ]  # fmt: skip
 
 
