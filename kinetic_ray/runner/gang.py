@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
 
 from kinetic_ray.core.policy import AttemptEnd
 from kinetic_ray.core.state import EventKind
@@ -196,7 +196,7 @@ class Gang:
         elif isinstance(error, RayActorError):
             self._note(book.lose_agent(rank, "it died", unsure=True))
         else:
-            self._note(book.lose_agent(rank, last_line(error), unsure=False))
+            self._note(book.lose_agent(rank, words_of(error), unsure=False))
 
     def _ask(self, book: AttemptBook, rank: int, kind: str) -> None:
         method = self._call(rank, kind, book.number)
@@ -223,7 +223,7 @@ class Gang:
         return frozenset(host.node_id for host in self.hosts)
 
 
-def last_line(error: BaseException) -> str:
-    """An error in one line; of a Ray task's error that is the line under the remote traceback."""
-    lines = str(error).strip().splitlines()
-    return lines[-1] if lines else type(error).__name__
+def words_of(error: BaseException) -> str:
+    """What an error says; of a Ray task's that is what its cause says, without the remote traceback."""
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    return str(cause).strip() or type(cause).__name__
