@@ -148,6 +148,47 @@ def test_the_first_failing_hosts_exception_comes_back_as_itself(project: Path) -
     assert job.phase().reason == "UserError"
 
 
+OWN_CLASSES = """
+import sys, kinetic_ray as kinetic
+from dataclasses import dataclass
+
+class Torn(Exception):
+    def __init__(self, row):
+        super().__init__(f"row {row}")
+        self.row = row
+
+@dataclass
+class Scores:
+    best: float
+
+@kinetic.run(accelerator="cpu")
+def train(fails):
+    if fails:
+        raise Torn(7)  # as it ran
+    return [Scores(0.5)]
+
+if __name__ == "__main__" and len(sys.argv) == 1:
+    print(train.run_async(False).job_id + "," + train.run_async(True).job_id)
+elif __name__ == "__main__":
+    good, bad = map(kinetic.attach, sys.argv[1].split(","))
+    assert [type(each) for each in good.result(timeout=120)] == [Scores]
+    try:
+        bad.result(timeout=120)
+    except Torn as error:
+        assert error.row == 7
+        assert "raise Torn(7)  # as it ran" in error.__notes__[0], error.__notes__
+        print("known")
+"""
+
+
+def test_a_script_that_is_run_again_knows_its_own_classes(project: Path) -> None:
+    script = project / "own.py"
+    script.write_text(OWN_CLASSES)
+    jobs = start(["own.py"], project)
+    script.write_text("# edited\n" + OWN_CLASSES.replace("  # as it ran\n", "\n"))
+    assert start(["own.py", jobs], project) == "known"
+
+
 def test_a_host_that_vanishes_is_named(project: Path) -> None:
     job = gang(project, "vanish")
     with pytest.raises(kinetic.JobFailed) as caught:

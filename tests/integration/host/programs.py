@@ -208,3 +208,48 @@ def listening_addresses() -> set[str]:
     all_reduce()
     found = psutil.Process().net_connections("tcp")
     return {link.laddr.ip for link in found if link.status == psutil.CONN_LISTEN}
+
+
+def trace_badly(name: str) -> None:
+    import jax
+    import numpy as np
+
+    bad = {"TracerBoolConversionError": bool, "TracerArrayConversionError": np.asarray}[name]
+
+    def traced(x: Any) -> Any:
+        return bad(x)
+
+    jax.jit(traced)(1.0)
+
+
+def raise_kind(name: str) -> None:
+    import asyncio
+    import json
+    import subprocess
+
+    from tests.unit.payloads import errors
+
+    makers: dict[str, Any] = {
+        "decode": lambda: json.loads("{"),
+        "process": lambda: subprocess.run([sys.executable, "-c", "raise SystemExit(3)"], check=True),
+        "unicode": b"\xff".decode,
+        "cancelled": lambda: _raise(asyncio.CancelledError("cancelled")),
+        "frozen": lambda: _raise(errors.Frozen(code=3)),
+        "locked": lambda: _raise(errors.HoldsLock(3)),
+        "sealed": lambda: _raise(errors.sealed()),
+    }
+    try:
+        makers[name]()
+    except BaseException as error:
+        raise error from KeyError("root")
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def nest(depth: int) -> Any:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
