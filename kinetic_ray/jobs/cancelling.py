@@ -32,7 +32,8 @@ def cancel_job(journal: JobJournal, backend: Backend, timeout: float) -> None:
         TimeoutError: Not stopped by then; the request stands.
     """
     deadline = time.monotonic() + timeout
-    if not waited_out(lambda: _request(journal), Patience(journal.job_id, deadline)):
+    patience = Patience(journal.job_id, deadline, "the request to cancel can't be recorded")
+    if not waited_out(lambda: _request(journal), patience):
         return
     job_id = journal.job_id
     told = f"\nthe request to cancel {job_id} is recorded and stands; see kinetic jobs status {job_id}\n"

@@ -20,6 +20,7 @@ T = TypeVar("T")
 BLIPS = (StoreError, OSError)
 #: Seconds between two tries.
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.02, 5.0, 1.25
+_ENDED = "the job has ended, but its records can't be read"
 _LONGEST_WAIT = 1e9  # a timeout of infinity is one, too
 
 
@@ -46,11 +47,13 @@ class Patience:
     Args:
         job_id: The job.
         deadline: Until when, by `time.monotonic()`; None = without end.
+        what: What can't be done meanwhile.
     """
 
-    def __init__(self, job_id: str, deadline: float | None = None) -> None:
+    def __init__(self, job_id: str, deadline: float | None = None, what: str = _ENDED) -> None:
         self._job_id = job_id
         self._deadline = deadline
+        self._what = what
         self._pause = 0.0
 
     def pause_after(self, exc: StoreError | OSError) -> float:
@@ -63,9 +66,9 @@ class Patience:
         if isinstance(exc, MissingKey):
             raise exc
         if self._deadline is not None and time.monotonic() >= self._deadline:
-            raise TimeoutError(f"the job has ended, but its records can't be read just now: {exc}") from exc
+            raise TimeoutError(f"{self._what} just now: {exc}") from exc
         if not self._pause:
-            _LOG.warning("%s has ended, but can't be read just now, trying again: %s", self._job_id, exc)
+            _LOG.warning("%s: %s just now, trying again: %s", self._job_id, self._what, exc)
         self._pause = min(max(self._pause * _GROWTH, _FIRST_PAUSE), _LONGEST_PAUSE)
         left = self._pause if self._deadline is None else self._deadline - time.monotonic()
         return max(min(self._pause, left), 0.0)

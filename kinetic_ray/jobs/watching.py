@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from kinetic_ray.backends.base import Backend, Liveness, Observation
+from kinetic_ray.core.skew import differences, refusal
 from kinetic_ray.core.state import JobState, JobStatus, Reason, Stage
 from kinetic_ray.core.terminal import sanitize_text
 from kinetic_ray.errors import DataError, JobLost, KineticError, SubmissionError
@@ -91,6 +92,7 @@ class Watch:
         self._segments = Segments()
         self._next_question = self._next_beat = clock()
         self._asking: tuple[Future[Any], Callable[[Any], None]] | None = None  # and who takes the answer
+        self._was_answered = False
         self._patience = _FIRST_ANSWER
         self._without_driver = 0
         self._damage: tuple[float, int] | None = None  # since when, and at how many looks
@@ -108,7 +110,8 @@ class Watch:
     @property
     def trouble(self) -> str:
         """What stands between this observer and the job just now; "" for nothing."""
-        waits = "" if self._asking is None else "the backend has not answered yet"
+        is_late = self._asking is not None and (not self._was_answered or self._clock() >= self._next_question)
+        waits = "the backend has not answered yet" if is_late else ""
         return self._store_trouble or self._backend_trouble or waits
 
     def look(self, left: float | None = None) -> JobState:
@@ -171,7 +174,7 @@ class Watch:
         self._patience = _LATER_ANSWER
         if not answer.done():
             return
-        self._asking = None
+        self._asking, self._was_answered = None, True
         try:
             taken = answer.result()
         except (KineticError, OSError) as exc:
@@ -226,6 +229,14 @@ def start_again(journal: JobJournal, backend: Backend) -> JobState:
     """
     if journal.cancel_requested():
         return journal.close(JobStatus.STOPPED, Reason.CANCELLED, "cancelled before it started", time.time())
+    from kinetic_ray.payload.versions import fingerprint_like  # what only reads a job needs no pickler
+
+    client = journal.spec().client
+    if told := refusal(differences(client, fingerprint_like(client))):
+        raise SubmissionError(
+            f"{journal.job_id} is recorded, and could not be started from here: {told}. "
+            "Or ask for it from where it was made"
+        )
     try:
         backend.submit(journal.store.url, journal.job_id)
     except KineticError as exc:

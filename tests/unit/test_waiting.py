@@ -92,7 +92,7 @@ def test_a_timeout_holds_while_the_backend_hangs(
     with pytest.raises(TimeoutError, match=r"RUNNING .*the job goes on \(the backend has not answered yet\)"):
         getattr(job, call)(timeout=timeout)
     assert not hanging.let_go.is_set()  # so nobody has waited for it
-    assert hanging.asked.acquire(blocking=False)
+    assert hanging.asked.acquire(timeout=60)
 
 
 def test_a_status_is_told_while_the_backend_hangs(recorder: Recorder, hanging: Hanging) -> None:
@@ -126,6 +126,17 @@ def test_a_backend_that_is_asked_for_long_is_asked_once(recorder: Recorder, hang
     assert not hanging.asked.acquire(blocking=False)
     hanging.let_go.set()
     wait_until(lambda: watch.look(0.0) and not watch.trouble, 60, "the answer to be taken")
+
+
+def test_a_request_that_can_not_be_recorded_is_not_said_to_stand() -> None:
+    place = Blinking(open_memory(str(uuid.uuid4())))
+    open_store(place.url)
+    journal = Recorder(Store(place)).running()
+    place.key, place.left = "events", 10**9
+    with pytest.raises(TimeoutError, match=r"the request to cancel can't be recorded just now: .*Input/output"):
+        handle(journal).cancel(cleanup_timeout=0.05)
+    place.left = 0
+    assert not journal.cancel_requested()
 
 
 def test_a_cancel_is_told_again_to_a_backend_that_was_away(recorder: Recorder) -> None:
