@@ -1,170 +1,106 @@
-"""A project as bytes: the same content gives the same bytes, and unpacking never leaves its folder."""
+"""A project as bytes: the same content gives the same bytes."""
 
 from __future__ import annotations
 
-import io
 import logging
 import os
-import stat
 import tarfile
-from collections.abc import Callable, Iterable
-from itertools import takewhile
-from pathlib import Path, PurePosixPath
-from typing import TypeVar
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 
+from kinetic_ray.bundle.stamps import Stamp, is_fresh, stamp_of
 from kinetic_ray.bundle.tree import Entry, Kind
-from kinetic_ray.errors import DataError
 
 _LOG = logging.getLogger("kinetic_ray")
 
 _PLAIN, _EXECUTABLE = 0o644, 0o755
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_BLOCK, _RECORD = tarfile.BLOCKSIZE, tarfile.RECORDSIZE
 
-T = TypeVar("T")
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What an entry has become in an archive.
+
+    Attributes:
+        entry: Which.
+        stamp: How the file looked before it was read; None where that tells nothing of its content.
+        start: Where its bytes begin.
+        stop: Where they end.
+    """
+
+    entry: Entry
+    stamp: Stamp | None
+    start: int
+    stop: int
+
+
+class Packer:
+    """Packs a project again and again: what looks as it did is taken from the archive before. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._archive = b""
+        self._parts: dict[str, _Part] = {}
+
+    def pack(self, entries: Iterable[Entry]) -> bytes:
+        """The entries as an archive: a tar without times, owners or any permission but "executable"."""
+        before, known = memoryview(self._archive), self._parts
+        parts: dict[str, _Part] = {}
+        pieces: list[bytes | memoryview] = []
+        place, begun = 0, time.time_ns()
+        for entry in entries:
+            stamp, old = _stamp_of(entry), known.get(entry.name)
+            if old is not None and old.stamp is not None and (old.entry, old.stamp) == (entry, stamp):
+                piece: bytes | memoryview | None = before[old.start : old.stop]
+            else:
+                piece = _piece_of(entry)
+                stamp = None if stamp is None or is_fresh(stamp, begun) else stamp
+            if piece is None:
+                continue
+            parts[entry.name] = _Part(entry, stamp, place, place + len(piece))
+            pieces.append(piece)
+            place += len(piece)
+        end = place + 2 * _BLOCK
+        pieces.append(bytes(end - place + -end % _RECORD))
+        self._archive, self._parts = b"".join(pieces), parts
+        return self._archive
 
 
 def pack(entries: Iterable[Entry]) -> bytes:
-    """The entries as an archive: a tar without times, owners or any permission but "executable"."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for entry in entries:
-            _add(archive, entry)
-    return buffer.getvalue()
+    """The entries as an archive, see :meth:`Packer.pack`.
+
+    Example:
+        >>> len(pack([]))
+        10240
+    """
+    return Packer().pack(entries)
 
 
-def _add(archive: tarfile.TarFile, entry: Entry) -> None:
+def _stamp_of(entry: Entry) -> Stamp | None:
+    """How an entry's file looks now; None for what has no content, or is gone."""
+    if entry.kind is not Kind.FILE:
+        return None
+    try:
+        return stamp_of(os.lstat(entry.path))
+    except OSError:
+        return None
+
+
+def _piece_of(entry: Entry) -> bytes | None:
+    """An entry as it stands in the archive; None for a file that can't be read."""
     header = tarfile.TarInfo(entry.name)
     header.mode = _EXECUTABLE if entry.executable or entry.kind is Kind.FOLDER else _PLAIN
+    content = b""
     if entry.kind is Kind.FOLDER:
         header.type = tarfile.DIRTYPE
-        archive.addfile(header)
     elif entry.kind is Kind.LINK:
         header.type, header.linkname = tarfile.SYMTYPE, entry.target
-        archive.addfile(header)
     else:
         try:
             content = entry.path.read_bytes()  # whole, so that a file which grows meanwhile can't tear the archive
         except OSError as exc:
             _LOG.warning("%s is not sent: it can't be read: %s", entry.path, exc)
-            return
+            return None
         header.size = len(content)
-        archive.addfile(header, io.BytesIO(content))
-
-
-def unpack(data: bytes, target: str | os.PathLike[str]) -> None:
-    """Unpacks an archive into a folder; repeating it, also after a crash half-way, gives the same files.
-
-    Args:
-        data: What :func:`pack` made.
-        target: The folder, made where missing.
-
-    Raises:
-        DataError: Damaged, or hostile: a name or link that leaves the folder, a device, a file below a link. Then
-            nothing was written.
-
-    Example:
-        >>> unpack(pack([]), "/tmp")
-    """
-    try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            members = archive.getmembers()
-    except (tarfile.TarError, EOFError, ValueError, OverflowError) as exc:
-        raise DataError(f"the code bundle ({len(data)} bytes) is damaged: {exc}") from exc
-    _check(members)
-    contents = [(member, _content(data, member)) for member in members]
-    root = os.fspath(target)
-    Path(root).mkdir(parents=True, exist_ok=True)
-    made = {""}
-    # Links last: nothing is ever written through one.
-    for member, content in sorted(contents, key=lambda each: each[0].issym()):
-        _write(root, member, content, made)
-
-
-def _content(data: bytes, member: tarfile.TarInfo) -> memoryview:
-    """A file's bytes, where they lie in the archive: copying thousands of files twice would show."""
-    size = member.size if member.isreg() else 0
-    content = memoryview(data)[member.offset_data : member.offset_data + size]
-    if len(content) != size:
-        raise DataError(f"the code bundle is damaged: {member.name} ends after {len(content)} of {size} bytes")
-    return content
-
-
-def _write(root: str, member: tarfile.TarInfo, content: memoryview, made: set[str]) -> None:
-    """Writes one member; `made` are the folders that are known to be there."""
-    name = member.name
-    if member.isdir():
-        _make_folder(root, name, made)
-        return
-    _make_folder(root, name.rpartition("/")[0], made)
-    path = f"{root}/{name}"
-    if member.issym():
-        _replace(path, lambda: Path(path).symlink_to(member.linkname))
-        return
-    mode = _EXECUTABLE if member.mode & 0o100 else _PLAIN
-    file = _replace(path, lambda: os.open(path, _NEW, mode))
-    try:
-        os.fchmod(file, mode)  # whatever the umask
-        while content:
-            content = content[os.write(file, content) :]
-    finally:
-        os.close(file)
-
-
-def _replace(path: str, make: Callable[[], T]) -> T:
-    """Makes something new under a path; what was there before goes, a link unfollowed."""
-    try:
-        return make()
-    except FileExistsError:
-        Path(path).unlink()
-        return make()
-
-
-def _make_folder(root: str, name: str, made: set[str]) -> None:
-    """A folder and those above it; what stands in its place, a link left by an earlier bundle say, makes way."""
-    if name in made:
-        return
-    _make_folder(root, name.rpartition("/")[0], made)
-    path = Path(f"{root}/{name}")
-    try:
-        path.mkdir()
-    except FileExistsError:
-        if not stat.S_ISDIR(path.lstat().st_mode):
-            path.unlink()
-            path.mkdir()
-    made.add(name)
-
-
-def _check(members: list[tarfile.TarInfo]) -> None:
-    links = {member.name for member in members if member.issym()}
-    seen: set[str] = set()
-    for member in members:
-        if problem := _problem(member, links, seen):
-            raise DataError(f"the code bundle is refused: {member.name[:120]!r} {problem}")
-        seen.add(member.name)
-
-
-def _problem(member: tarfile.TarInfo, links: set[str], seen: set[str]) -> str:
-    name = PurePosixPath(member.name)
-    if not member.name or name.is_absolute() or ".." in name.parts or "\0" in member.name:
-        return "does not name something inside the bundle"
-    if str(name) != member.name:
-        return "is not spelled plainly"
-    if member.name in seen:
-        return "is there twice"
-    if any(str(parent) in links for parent in name.parents):
-        return "lies below a link"
-    if member.issym():
-        inside = _stays_inside(name.parent, member.linkname)
-        return "" if inside else "is a link that leads out of the bundle"
-    return "" if (member.isreg() and not member.issparse()) or member.isdir() else "is no file or folder"
-
-
-def _stays_inside(folder: PurePosixPath, target: str) -> bool:
-    """Whether a link's target goes up first, no further than the root, and then only down.
-
-    A ".." behind another link would be taken from where that link leads, which the spelling doesn't tell.
-    """
-    parts = PurePosixPath(target).parts
-    ups = len(list(takewhile(lambda part: part == "..", parts)))
-    plain = bool(target) and not target.startswith("/") and "\0" not in target
-    return plain and ups <= len(folder.parts) and ".." not in parts[ups:]
+    head = header.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+    return b"".join((head, content, bytes(-len(content) % _BLOCK)))

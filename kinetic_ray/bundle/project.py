@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kinetic_ray import config
-from kinetic_ray.bundle.archive import pack
+from kinetic_ray.bundle.archive import Packer
 from kinetic_ray.bundle.drift import mention_drift
 from kinetic_ray.bundle.editable import editable_folders
 from kinetic_ray.bundle.origins import Origin, Source, file_of, is_installed, loaded_modules, origin_of
@@ -65,11 +65,16 @@ class Selection:
     cwd: str
     packages: tuple[Path, ...] = ()
 
-    def pack(self) -> Bundle | None:
-        """Reads the files; None if there is nothing to send."""
+    def pack(self, packer: Packer | None = None) -> Bundle | None:
+        """Reads the files; None if there is nothing to send.
+
+        Args:
+            packer: One that has packed the project before needn't read all of them again.
+        """
         if not self.entries:
             return None
-        return Bundle(pack(sorted(self.entries, key=lambda entry: entry.name)), self.sys_path, self.cwd)
+        data = (packer or Packer()).pack(sorted(self.entries, key=lambda entry: entry.name))
+        return Bundle(data, self.sys_path, self.cwd)
 
 
 @dataclass(frozen=True, slots=True)

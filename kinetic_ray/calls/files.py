@@ -19,14 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kinetic_ray.bundle import Bundle, Project, Selection
+from kinetic_ray.bundle.archive import Packer
 from kinetic_ray.bundle.origins import Source, origin_of
 from kinetic_ray.bundle.rules import GIT_FILE, OWN_FILE, repository_folders
+from kinetic_ray.bundle.stamps import is_fresh
 from kinetic_ray.bundle.tree import Kind
-from kinetic_ray.calls.looks import Look, Looks
-
-#: A file system's clock ticks at least this often, in nanoseconds; the longer one is for those that count seconds.
-_TICK, _COARSE_TICK = 20_000_000, 2_500_000_000
-_SECOND = 1_000_000_000
+from kinetic_ray.calls.looks import Looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +97,7 @@ class ProjectFiles:
         self._modules = modules
         self._lock = threading.Lock()
         self._sent: Sent | None = None
+        self._packer = Packer()
         self._looks = Looks(())
         self._program: tuple[object, ...] = ()
         self._needed: tuple[object, ...] = ()
@@ -134,9 +133,9 @@ class ProjectFiles:
         selection = self._project.select(self._modules)
         # Looked at before it is read: what changes meanwhile looks otherwise at the next call.
         self._looks = Looks(_watched(self._project, selection))
-        self._is_doubtful = any(_is_fresh(seen, begun) for seen in self._looks.seen)
+        self._is_doubtful = any(is_fresh(seen, begun) for seen in self._looks.seen)
         self._project.mention_drift(self._modules)
-        bundle = selection.pack()
+        bundle = selection.pack(self._packer)
         digest = "" if bundle is None else hashlib.sha256(bundle.data).hexdigest()
         new = Sent(bundle, digest, selection.sys_path, selection.cwd)
         same = before is not None and _facts(before) == _facts(new)
@@ -172,12 +171,6 @@ def _ignore_files(project: Project, folders: Iterable[Path]) -> Iterator[Path]:
         yield from (folder / GIT_FILE, folder / OWN_FILE)  # also where there is none yet: the folder isn't looked at
     for folder in folders:
         yield from (path for path in (folder / GIT_FILE, folder / OWN_FILE) if path.exists())
-
-
-def _is_fresh(seen: Look, begun: int) -> bool:
-    """Whether it may change again without looking any different."""
-    changed = seen[0]
-    return changed > begun - (_TICK if changed % _SECOND else _COARSE_TICK)
 
 
 #: What is in use; a cache, so of the process by nature.

@@ -145,7 +145,7 @@ class HostAgent:
         if self._zygotes.plan is None:
             raise UsageError("start() before prepare(): this host has no zygote")
         zygote = self._zygotes.zygote_for(self._zygotes.plan)  # another one, should it have died
-        folder = fresh_folder(zygote, f"{asked.attempt}-{asked.rank}")
+        folder = fresh_folder(zygote, f"{asked.attempt}-{asked.rank}", with_code=asked.bundle is not None)
         env = {"KINETIC_NODE_ID": node_id(), **asked.env}
         return HostedRank(replace(asked, work_dir=str(folder), env=env), self._store(asked.store_url), zygote)
 

@@ -11,10 +11,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from kinetic_ray.bundle import hand_over
 from kinetic_ray.errors import ConfigError, UsageError
 from kinetic_ray.runner.births import Way, ways_to_begin
 from kinetic_ray.runner.link import ZygoteLink
-from kinetic_ray.runner.task import RUNTIMES, HostPlan
+from kinetic_ray.runner.task import CODE, RUNTIMES, HostPlan
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,13 +54,21 @@ class ZygoteKeeper:
             self._zygote = None
 
 
-def fresh_folder(zygote: ZygoteLink, name: str) -> Path:
-    """The working folder of a zygote's next child; that of the last one, which must have ended, goes."""
-    for old in zygote.scratch.iterdir():
-        if old.is_dir():  # the zygote's own words stay
-            shutil.rmtree(old, ignore_errors=True)
+def fresh_folder(zygote: ZygoteLink, name: str, *, with_code: bool) -> Path:
+    """The working folder of a zygote's next child; that of the last one, which must have ended with all its own, goes.
+
+    Args:
+        zygote: Whose scratch folder it lies in.
+        name: Its name, never used before.
+        with_code: Whether the child will place a bundle: most of it may be there already.
+    """
+    before = [old for old in zygote.scratch.iterdir() if old.is_dir()]  # the zygote's own words stay
     folder = zygote.scratch / name
     folder.mkdir()
+    for old in before:
+        if with_code and sys.platform == "linux":  # elsewhere a process may be left that writes there
+            hand_over(old / CODE, folder / CODE)
+        shutil.rmtree(old, ignore_errors=True)
     return folder
 
 

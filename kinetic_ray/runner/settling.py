@@ -19,21 +19,20 @@ from typing import Any, NoReturn
 from kinetic_ray import bundle
 from kinetic_ray.errors import DataError, PayloadError
 from kinetic_ray.runner import session
-from kinetic_ray.runner.task import RankTask
+from kinetic_ray.runner.task import CODE, RankTask
 
 
 def code_root(task: RankTask) -> Path:
     """The folder that the bundle is unpacked into."""
-    return Path(task.work_dir) / "code"
+    return Path(task.work_dir, CODE)
 
 
 def settle_in(task: RankTask, archive: bytes | None, reporter: session.Reporter) -> None:
     """The working folder, `sys.path`, the variables and the session, as user code will find them."""
-    root = code_root(task)
+    cwd = root = code_root(task)
     root.mkdir(parents=True, exist_ok=True)
-    cwd = root
     if archive is not None and task.bundle is not None:
-        bundle.unpack(archive, root)
+        bundle.place(archive, root)
         cwd = root / task.bundle.cwd
         cwd.mkdir(parents=True, exist_ok=True)
         sys.path[:0] = [os.path.normpath(root / entry) for entry in task.bundle.sys_path]

@@ -14,6 +14,8 @@ HEARTBEAT_SIMULATED, HEARTBEAT_REAL = 10, 600
 
 
 RUNTIMES = ("plain", "jax")
+#: In a rank's working folder: where its bundle is unpacked.
+CODE = "code"
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,7 +214,7 @@ class Tenancy:
         if digest and not archive:
             raise UsageError(f"the project's archive {digest[:12]} is not on this host")
         zygote = self._zygotes.zygote_for(seat.plan)
-        folder = fresh_folder(zygote, f"call-{next(self._numbers)}")
+        folder = fresh_folder(zygote, f"call-{next(self._numbers)}", with_code=bool(digest))
         env = {"KINETIC_NODE_ID": node_id(), **_way_to_ray(), **seat.task.env}
         task = replace(seat.task, work_dir=str(folder), env=env)
         facts = {"python": seat.wish.python, "main": seat.wish.main}
