@@ -3,6 +3,7 @@
 import multiprocessing
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 _SAYS = """
@@ -42,8 +43,9 @@ def start_one_that_waits(gate: str) -> None:
 def start_one_that_is_killed(gate: str) -> None:
     """A child that says something and is killed."""
     with subprocess.Popen([sys.executable, "-c", _SAYS_AND_WAITS, gate]) as child:
+        moment = threading.Event()
         while not Path(gate).exists():
-            pass
+            moment.wait(0.01)
         child.kill()
 
 
@@ -52,5 +54,4 @@ def start_a_daemon(pid: str) -> None:
     script = "import os, time; print('daemon', os.getpid())\nwhile True: time.sleep(0.01)"
     daemon = subprocess.Popen([sys.executable, "-c", script], start_new_session=True)
     Path(pid).write_text(str(daemon.pid))
-    while True:
-        pass
+    threading.Event().wait()

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-import time
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -32,6 +32,12 @@ BROKEN = {**GIVEN, "env_vars": {**VARIABLES, "PYTHONHOME": "/nowhere"}}
 SHORT = {"env_vars": {"MY_ENV": C["CALL"]}, "capture_env_vars": ["MY_CAPTURED"], "secrets": ["canary"]}
 
 
+def await_file(path: Path) -> None:
+    moment = threading.Event()
+    while not path.exists():
+        moment.wait(0.01)
+
+
 def seen() -> list[bool]:
     """Whether what was given is there; of values only that is told."""
     return [len(os.environ.get(name, "")) > 20 for name in ("MY_ENV", "MY_CAPTURED", "MY_STORED")]
@@ -39,8 +45,7 @@ def seen() -> list[bool]:
 
 def hold(arg: str, folder: str) -> list[bool]:
     Path(folder, "holds").touch()
-    while not Path(folder, "seen").exists():
-        time.sleep(0.01)
+    await_file(Path(folder, "seen"))
     return seen()
 
 
@@ -54,8 +59,7 @@ def crash(arg: str) -> None:
 
 def wait_forever(arg: str, folder: str) -> None:
     Path(folder, "waits").touch()
-    while True:
-        time.sleep(1)
+    await_file(Path(folder, "never"))
 
 
 def unpicklable(arg: str) -> Any:
@@ -108,7 +112,7 @@ def refusals() -> None:
     tell_error("refused", lambda: kinetic.run()(fail).run_async(C["ARG"]))
     tell_error("refused", kinetic.list_jobs)
     del os.environ["KINETIC_STORE"]
-    lock = __import__("threading").Lock()
+    lock = threading.Lock()
     tell_error("refused", lambda: kinetic.run(**SHORT)(fail).run_async({C["ARG"]: lock}, [{C["ARG"], lock}]))
 
 
@@ -120,8 +124,7 @@ def main(folder: str) -> None:
     assert kinetic.get(instance.seen.remote()) == [True] * 3
     testing.wait_for(job, "call")
     Path(folder, "live").write_text(job.job_id)
-    while not Path(folder, "go on").exists():
-        time.sleep(0.01)
+    await_file(Path(folder, "go on"))
     Path(folder, "seen").touch()
     assert job.result() == [True] * 3
     tell("handles", [held, job, instance, job.status(), job.phase(), job.logs(), job.tail()])
