@@ -8,21 +8,25 @@ import signal
 import socket
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kinetic_ray.core.names import JobKeys
-from kinetic_ray.core.outcome import Outcome
+from kinetic_ray.core.outcome import Blob, Outcome
 from kinetic_ray.core.state import RankPhase, Reason
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.runner.deaths import cause_of_death, last_lines, oom_kills
 from kinetic_ray.runner.feed import Feed
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.link import ZygoteLink
+from kinetic_ray.runner.patience import retried
 from kinetic_ray.runner.process import is_running
 from kinetic_ray.runner.task import RankTask
 from kinetic_ray.store import Store
 
 _TAIL_BYTES = 64 << 10
+#: Seconds for which the last words are waited for; the reason why a rank ended is worth more.
+_FOR_WORDS = 5.0
 
 
 class HostedRank:
@@ -47,7 +51,7 @@ class HostedRank:
         self._notice_lock = threading.Lock()  # of these two
         self._phase = str(RankPhase.FETCH)
         self._oom_kills = oom_kills()
-        self._log = _log_path(task, store)
+        self._log = retried(lambda: _log_path(task, store))
         ours, theirs = socket.socketpair()
         self._lines = Lines(ours)
         log = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -99,13 +103,16 @@ class HostedRank:
             code = self._child.ended.result()
             outcome = self._settle(told, code)
             if told is not None or not self._fenced:
-                journal = JobJournal(self._store, self._task.job_id)
-                journal.publish_outcome(self._task.epoch, self._task.attempt, outcome)
+                retried(partial(self._publish, outcome))
         except Exception as exc:  # noqa: BLE001 - the driver must hear of an end whatever happens here
             outcome = self._broken(exc, code)
         finally:
             self._lines.close()
         self.feed.put({"t": "ended", "ok": outcome.ok, "fenced": self._fenced, "outcome": outcome.to_dict()})
+
+    def _publish(self, outcome: Outcome) -> None:
+        journal = JobJournal(self._store, self._task.job_id)
+        journal.publish_outcome(self._task.epoch, self._task.attempt, outcome)
 
     def _broken(self, exc: Exception, code: int | None) -> Outcome:
         """The outcome of a rank that can't be followed any further, which ends it, or whose outcome can't be stored."""
@@ -150,9 +157,15 @@ class HostedRank:
         if not self._task.keeps_value:
             return replace(told, exit_code=0)
         key = JobKeys(self._task.job_id).value(self._task.epoch, self._task.attempt, self._task.rank)
-        if told.value is None or not self._store.verify_object(key, told.value):
+        if told.value is None or not retried(partial(self._is_stored, key, told.value)):
             return self._failure(Reason.RESULT_ERROR, f"the stored value {key} differs from what was written", code)
         return replace(told, exit_code=0)
+
+    def _is_stored(self, key: str, value: Blob) -> bool:
+        if self._store.verify_object(key, value):
+            return True
+        self._store.require()  # one that is away looks empty
+        return self._store.verify_object(key, value)
 
     def _died(self, code: int | None, *, returned: bool) -> Outcome:
         when = "after the function had returned" if returned else "before the function returned"
@@ -164,7 +177,13 @@ class HostedRank:
         return Outcome(self._task.rank, False, str(reason), self._phase, message, exit_code=code, log_tail=tail)
 
     def _words(self) -> str:
-        """The end of the rank's log."""
+        """The end of the rank's log; nothing, where the store that it lies in is away."""
+        try:
+            return retried(self._read_words, _FOR_WORDS)
+        except OSError:
+            return ""
+
+    def _read_words(self) -> str:
         with self._log.open("rb") as log:
             log.seek(max(0, self._log.stat().st_size - _TAIL_BYTES))
             return log.read().decode(errors="replace")

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 
 from kinetic_ray import wire
+from kinetic_ray.errors import KineticError
 from kinetic_ray.runner.inbox import HostGoing, HostLost, Inbox, Stop, StopAsked
 
 _LOG = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Liveline:
         try:
             while (message := self._peer.recv()) is not None:
                 match message.get("event"):
-                    case "cancel" if cancel_requested():
+                    case "cancel" if _is_true(cancel_requested):
                         inbox.put(StopAsked(Stop.CANCEL))
                     case "host_lost":
                         inbox.put(_host_lost(message))
@@ -52,6 +53,14 @@ class Liveline:
                         inbox.put(HostGoing(message["node_id"], float(message.get("grace") or 0.0)))
         except (OSError, wire.WireError) as exc:
             _LOG.warning("the line to the supervisor broke: %s", exc)
+
+
+def _is_true(cancel_requested: Callable[[], bool]) -> bool:
+    try:
+        return cancel_requested()
+    except (KineticError, OSError) as exc:  # the recorder sees the record once the store is back
+        _LOG.warning("a cancel can't be looked up just now: %s", exc)
+        return False
 
 
 def _host_lost(message: wire.Message) -> HostLost:

@@ -10,6 +10,7 @@ from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import EventKind, JobStatus
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.runner.inbox import Inbox
+from kinetic_ray.runner.patience import retried
 from kinetic_ray.runner.recorder import Recorder
 from kinetic_ray.store import open_store
 
@@ -42,14 +43,20 @@ def open_job(store_url: str, job_id: str, inbox: Inbox) -> OpenJob | JobStatus:
     Raises:
         UsageError: The store has no such job.
         ConfigError: The store can't be read.
+        StoreError: The same, for longer than a blip lasts.
     """
     journal = JobJournal(open_store(store_url, create=False), job_id)
+    return retried(lambda: _open(journal, inbox))
+
+
+def _open(journal: JobJournal, inbox: Inbox) -> OpenJob | JobStatus:
     spec = journal.spec()
     if (state := journal.state()).is_terminal:
         return state.status
     log = journal.claim({"role": "driver", "host": socket.gethostname(), "pid": os.getpid()})
     if log.epoch > 1 and (state := journal.state()).is_terminal:  # it was closed between look and claim
         return state.status
+    env = journal.env(spec)
     recorder = Recorder(log, inbox)
     recorder.add(EventKind.DRIVER_STARTED)
-    return OpenJob(journal, spec, journal.env(spec), log.epoch, recorder)
+    return OpenJob(journal, spec, env, log.epoch, recorder)

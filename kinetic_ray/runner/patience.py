@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,8 +11,10 @@ from kinetic_ray.errors import StoreError
 from kinetic_ray.store import MissingKey
 
 #: Seconds of nothing but failures after which it is no blip.
-BUDGET = 60.0
+BUDGET = 120.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.1, 5.0, 2.0
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -90,4 +93,8 @@ def retried(
         try:
             return act()
         except Exception as error:  # noqa: BLE001 - what doesn't pass is raised on
-            wait(trouble.pause(error))
+            is_new = trouble.is_new
+            pause = trouble.pause(error)
+            if is_new:
+                _LOG.warning("the store is away, trying again: %s", error)
+            wait(pause)

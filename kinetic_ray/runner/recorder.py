@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kinetic_ray.core.state import Event, EventKind
 from kinetic_ray.errors import StoreError
 from kinetic_ray.journal import DriverLog, Fenced
 from kinetic_ray.runner.inbox import Inbox, Stop, StopAsked
+from kinetic_ray.runner.patience import is_passing, retried
 
 _BEAT = 2.0
 #: Progress may come in thousands a second; its segments come once in this time.
 _PROGRESS = 1.0
 #: Events whose readers can wait for a moment.
 _UNHURRIED = frozenset({EventKind.PROGRESSED})
+_LOG = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Writes to one epoch. While a segment is being written, what arrives meanwhile becomes the next one."""
+    """Writes to one epoch. While a segment is being written, what arrives meanwhile becomes the next one.
 
-    def __init__(self, log: DriverLog, inbox: Inbox) -> None:
+    A store that is away for a moment ends no job: a segment is written again until it is there, everything else (a
+    beat, the index) comes again by itself.
+    """
+
+    def __init__(
+        self, log: DriverLog, inbox: Inbox, *, persist: Callable[[Callable[[], None]], None] = retried
+    ) -> None:
+        """Starts the thread.
+
+        Args:
+            log: Where to write.
+            inbox: Gets word of a newer driver, of a cancel record, and of a store that takes no more.
+            persist: Does something again where a blip gets in its way; raises what is no blip.
+        """
         self._log = log
         self._inbox = inbox
+        self._persist = persist
+        self._is_cancelled = self._is_troubled = False
         self._events: list[Event] = []
         self._tasks: list[Callable[[], None]] = []
         self._urgent = False
@@ -43,7 +62,10 @@ class Recorder:
                 self._changed.notify()
 
     def do(self, task: Callable[[], None]) -> None:
-        """Runs something else that touches the store, off the driver's own thread, after the events so far."""
+        """Runs something else that touches the store, off the driver's own thread, after the events so far.
+
+        It must be safe to repeat, and to lose: while the store is away it is tried now and then, up to the end.
+        """
         with self._changed:
             self._tasks.append(task)
             self._urgent = True
@@ -53,8 +75,8 @@ class Recorder:
         """Writes what is left and stops; safe to repeat.
 
         Raises:
-            Fenced: A newer driver has the job; what was noted since counts for nothing.
-            StoreError: The store took no more records.
+            Fenced: A newer driver has the job, or it was cleaned up; what was noted since counts for nothing.
+            StoreError: The store took no more records, for longer than a blip lasts.
         """
         with self._changed:
             self._closing = True
@@ -73,6 +95,7 @@ class Recorder:
 
     def _write_until_closed(self) -> None:
         next_beat = next_progress = time.monotonic()
+        hints: list[Callable[[], None]] = []
         while True:
             with self._changed:
                 due = min(next_beat, next_progress) if self._events else next_beat
@@ -81,16 +104,37 @@ class Recorder:
                 now = time.monotonic()
                 events, tasks = self._collect(closing or now >= next_progress)
             if events:
-                self._log.append(*events)
+                self._persist(partial(self._log.append, *events))
                 next_progress = time.monotonic() + _PROGRESS
-            for task in tasks:
-                task()
+            if tasks or (hints and (closing or now >= next_beat)):
+                hints = [task for task in (*hints, *tasks) if not self._try(task)]
             if closing:
                 return
             if now >= next_beat:
-                self._log.beat()
-                self._log.check()
+                self._try(self._beat)
                 next_beat = now + _BEAT
+
+    def _beat(self) -> None:
+        self._log.beat()
+        self._log.check()
+        if not self._is_cancelled and self._log.journal.cancel_requested():  # its push may have been lost
+            self._is_cancelled = True
+            self._inbox.put(StopAsked(Stop.CANCEL))
+        self._log.merge()
+
+    def _try(self, act: Callable[[], None]) -> bool:
+        """Does what a blip of the store may well prevent; whether it was done."""
+        try:
+            act()
+        except Exception as exc:
+            if not is_passing(exc):
+                raise
+            if not self._is_troubled:
+                _LOG.warning("the store is away, trying again: %s", exc)
+            self._is_troubled = True
+            return False
+        self._is_troubled = False
+        return True
 
     def _is_due(self) -> bool:
         return self._urgent or self._closing

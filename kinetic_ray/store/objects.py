@@ -194,6 +194,7 @@ class Store:
         """
         data = self.find(key := _blob_key(blob))
         if data is None:
+            self.require()
             raise DataError(f"{key} is missing from the store {self.url}: removed by another program?")
         if not blob.matches(data):
             raise self._damaged(key, blob, len(data))

@@ -85,6 +85,12 @@ def wait_for(file: str) -> int:
     return rank()
 
 
+def fail_once_there(file: str) -> None:
+    """Raises once a file is there."""
+    wait_for(file)
+    raise KeyError("there")
+
+
 def speak(gate: str) -> None:
     """Every rank prints: some lines, once a file is there bytes that are no text, and a line without an end."""
     os.write(1, f"rank {rank()} begins\n".encode())
