@@ -69,7 +69,7 @@ class Ended:
             return raised
         tail = self._tail(outcome, rank or 0)
         error = _kind_of(self.state)(self._message(outcome, tail, why_not, shown), **self._facts(outcome, tail))
-        if is_stand_in(raised) and raised is not None:  # it can't travel, but what it was raised from can
+        if raised is not None:  # it can't travel, or must not be raised here, but what it was raised from can
             error.__cause__, error.__context__ = raised.__cause__, raised.__context__
         return error
 

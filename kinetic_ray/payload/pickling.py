@@ -22,11 +22,15 @@ TakeBuffer = Callable[[PickleBuffer], object]
 
 
 class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """For what comes back: classes that go by value are the reader's own again where it has them."""
+    """For what comes back: classes that go by value are the reader's own again where it has them.
 
-    def __init__(self) -> None:
+    Args:
+        take_buffer: As `buffer_callback` of :class:`pickle.Pickler`: takes large buffers beside the pickle.
+    """
+
+    def __init__(self, take_buffer: TakeBuffer | None = None) -> None:
         self._file = io.BytesIO()
-        super().__init__(self._file, protocol=5)
+        super().__init__(self._file, protocol=5, buffer_callback=take_buffer)
 
     def dumps(self, obj: object) -> bytes:
         """The pickle of one object; call it once."""
@@ -75,7 +79,7 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._reduce_module(obj)
         if isinstance(obj, CodeType):
             _, parts = self.dispatch_table[CodeType](obj)
-            source = self._sources.of(obj.co_filename)
+            source = self._sources.of(obj)
             return code_from, (obj.co_filename, parts) if source is None else (obj.co_filename, parts, source)
         if isinstance(obj, memoryview):
             return _view_reduced(obj)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import linecache
+import sys
 from functools import lru_cache
 from pathlib import Path
+from types import CodeType
 
 from kinetic_ray.bundle.origins import is_installed
 
@@ -21,10 +23,11 @@ class Sources:
         self._texts: dict[str, str | None] = {}
         self._left = LIMIT
 
-    def of(self, file: str) -> str | None:
-        """The text that a code object's file name stands for; the very same string at every call."""
+    def of(self, code: CodeType) -> str | None:
+        """The text of the file that a code object was made from; the very same string for all code of that file."""
+        file = code.co_filename
         if file not in self._texts:
-            text = None if _every_host_has(file) else _read(file)
+            text = None if _every_host_has(file) else _text_of(file, code)
             if text is not None and len(text) > self._left:
                 text = None
             self._left -= len(text or "")
@@ -38,12 +41,18 @@ def remember(file: str, text: str) -> None:
     linecache.cache[file] = (len(text), None, [*io.StringIO(text)], file)
 
 
-def _read(file: str) -> str | None:
+@lru_cache(maxsize=4096)
+def _text_of(file: str, _code: CodeType) -> str | None:
+    """A file's text, once for a code object of it: if the file is edited afterwards, the code was not made from that.
+
+    And a function that is pickled again is the same bytes, which is how it is known on a host.
+    """
     # What Python itself would show: of a notebook's cell too. Not compared with the file again, which may be newer.
     try:
-        return "".join(linecache.getlines(file)) or None
+        lines = linecache.getlines(file)
     except Exception:  # noqa: BLE001 - a loader's own get_source may raise anything
         return None
+    return sys.intern("".join(lines)) or None  # one string for all functions of a file
 
 
 @lru_cache(maxsize=512)

@@ -108,6 +108,13 @@ def test_what_can_not_travel_has_the_cause_that_can(recorder: Recorder) -> None:
     assert (repr(error.__cause__), error.rank, error.traceback) == ("KeyError('root')", 1, "Traceback")
 
 
+def test_what_must_not_be_raised_here_has_its_cause(recorder: Recorder) -> None:
+    data = pack_raised(errors.raised(SystemExit(3), errors.raised(KeyError("root"))), 1 << 20)
+    with pytest.raises(JobFailed) as caught:
+        handle(recorder.failed(data=data)).result()
+    assert repr(caught.value.__cause__) == "KeyError('root')"
+
+
 class Marks:
     """Says that it was unpickled."""
 

@@ -3,6 +3,7 @@
 import copy
 import functools
 import pickle
+import socket
 import subprocess
 import sys
 import threading
@@ -207,6 +208,11 @@ def closure_over(value: Any) -> Callable[[], Any]:
     return function
 
 
+def unconnected() -> socket.socket:
+    with socket.socket() as made:
+        return made
+
+
 LOCK = threading.Lock()
 
 
@@ -231,6 +237,9 @@ GLOBALLY_LOCKED = types.FunctionType(uses_a_global.__code__, {"LOCK": LOCK, "__n
         (lambda: pack(functools.partial(print, LOCK)), "the function.args[0] (_thread.lock)"),
         (lambda: pack(payloads.Trainer(threading.Lock()).train.__wrapped__, 1), "the function.__self__.base"),  # type: ignore[arg-type]
         (lambda: pack(GLOBALLY_LOCKED), "the function's global LOCK (_thread.lock)"),
+        (lambda: pack(print, {"at": sys._getframe()}), "args[0]['at'] (frame)"),
+        (lambda: pack(print, peers=[unconnected()]), "kwargs['peers'][0] (socket.socket)"),
+        (lambda: pack(print, threading.Thread()), "_thread.lock"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

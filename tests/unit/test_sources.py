@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -114,15 +115,40 @@ def test_a_text_travels_once_and_only_where_code_does() -> None:
     assert b"def format_exc" not in pack_call(print, (), {}, by_value=lambda name: name == __name__).data
 
 
+def code_of(file: object, text: str = "x = 1") -> CodeType:
+    return compile(text, str(file), "exec")
+
+
 def test_what_every_host_has_and_what_is_too_large_stays_here(tmp_path: Path) -> None:
     large, small = tmp_path / "large.py", tmp_path / "small.py"
     large.write_text("# x\n" * LIMIT)
     small.write_text("x = 1\n")
     sources = Sources()
-    assert [sources.of(str(path)) for path in (large, small, tmp_path / "none.py")] == [None, "x = 1\n", None]
-    assert sources.of(str(small)) is sources.of(str(small))
+    found = [sources.of(code_of(path)) for path in (large, small, tmp_path / "none.py")]
+    assert found == [None, "x = 1\n", None]
+    assert sources.of(code_of(small)) is sources.of(code_of(small, "y = 2"))
     for file in (inspect.getfile(pytest), inspect.getfile(inspect), inspect.getfile(Sources), "<string>", ""):
-        assert sources.of(file) is None
+        assert sources.of(code_of(file)) is None
+
+
+def test_a_function_stays_the_same_bytes_whatever_becomes_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "edited.py"
+    names: dict[str, Any] = {"__name__": "__main__"}
+
+    def define(text: str) -> bytes:
+        file.write_text(text)
+        linecache.checkcache(str(file))
+        exec(compile(text, str(file), "exec"), names)
+        return pack()
+
+    def pack() -> bytes:
+        return bytes(pack_function(names["function"], lambda name: name == "__main__")[0].data)
+
+    first = define("def function():\n    return 1\n")
+    file.write_text("# edited, but not loaded again\n")
+    linecache.checkcache(str(file))  # as whatever prints a traceback does
+    assert pack() == first
+    assert b"loaded again as this" in define("def function():\n    return 2  # loaded again as this\n")
 
 
 def test_lines_are_as_python_counts_them(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ class CallFailure(Exception):
             traceback=self.traceback,
             log_tail=self.log_tail,
         )
-        if is_stand_in(raised := self._rebuilt()) and raised is not None:  # what it was raised from can travel
+        if (raised := self._rebuilt()) is not None:  # what it was raised from can travel
             error.__cause__, error.__context__ = raised.__cause__, raised.__context__
         return error
 

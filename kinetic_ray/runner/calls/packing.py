@@ -7,7 +7,6 @@ own, so that Ray counts them: the pickle holds only their places.
 
 from __future__ import annotations
 
-import io
 import pickle
 import sys
 import threading
@@ -16,10 +15,8 @@ from dataclasses import dataclass
 from pickle import PickleBuffer
 from typing import Any, NamedTuple
 
-import cloudpickle
-
 from kinetic_ray.payload.calls import refusal
-from kinetic_ray.payload.pickling import CallPickler
+from kinetic_ray.payload.pickling import CallPickler, ValuePickler
 
 #: Smaller buffers stay in the pickle: a copy of them costs less than a place of their own.
 OUT_OF_BAND = 64 << 10
@@ -269,15 +266,10 @@ class _Pickler(CallPickler):
         return super().reducer_override(obj) if found is NotImplemented else found
 
 
-class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _ValuePickler(ValuePickler):
     def __init__(self, aside: _Aside) -> None:
-        self._file = io.BytesIO()
-        super().__init__(self._file, protocol=5, buffer_callback=aside.take_buffer)
+        super().__init__(aside.take_buffer)
         self._aside = aside
-
-    def dumps(self, obj: object) -> bytes:
-        self.dump(obj)
-        return self._file.getvalue()
 
     def reducer_override(self, obj: Any) -> Any:
         found = self._aside.reduce(obj)
