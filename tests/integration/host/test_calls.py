@@ -128,7 +128,7 @@ def test_a_value_that_cannot_be_pickled_is_told_with_its_repr(host: Hosts) -> No
     assert type(failure.for_user()) is JobFailed
 
 
-def test_an_exception_that_cannot_be_pickled_is_told_in_words(host: Hosts) -> None:
+def test_an_exception_leaves_behind_what_cannot_be_pickled(host: Hosts) -> None:
     def fail() -> None:
         import threading
 
@@ -136,9 +136,16 @@ def test_an_exception_that_cannot_be_pickled_is_told_in_words(host: Hosts) -> No
         error.lock = threading.Lock()  # type: ignore[attr-defined]
         raise error
 
-    failure = failure_of(host.run, _by_value(fail))
-    assert failure.pickled is None
-    assert type(failure.for_user()) is JobFailed and "ValueError: so there" in str(failure.for_user())
+    error = failure_of(host.run, _by_value(fail)).for_user()
+    assert (type(error), str(error)) == (ValueError, "so there")
+    assert error.__notes__[0] == "left on the host: lock (a lock)"
+
+
+def test_an_exception_whose_class_cannot_be_pickled_is_told_in_words(host: Hosts) -> None:
+    failure = failure_of(host.run, programs.raise_kind, "sealed")
+    error = failure.for_user()
+    assert type(error) is JobFailed and "Sealed: sealed" in str(error)
+    assert repr(error.__cause__) == "KeyError('root')"
 
 
 def test_functions_that_cannot_be_imported_are_setup_errors_and_may_work_later(host: Hosts) -> None:
