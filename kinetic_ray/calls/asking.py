@@ -16,6 +16,7 @@ from kinetic_ray.core.extras import install_hint
 from kinetic_ray.core.secrets import parse_ref
 from kinetic_ray.errors import ConfigError, UsageError
 from kinetic_ray.options import Options, can_import
+from kinetic_ray.payload.versions import packages_stamp
 from kinetic_ray.runner.calls.wish import Wish
 from kinetic_ray.vault import Vault
 
@@ -72,6 +73,7 @@ def wish_of(
         cwd=code.cwd,
         main=code.main,
         python=platform.python_version(),
+        packages=packages_stamp(),
     )
 
 

@@ -11,7 +11,7 @@ from kinetic_ray.errors import ConfigError, DataError
 
 #: Newest version that this release reads and writes, for each kind of record.
 VERSIONS: Mapping[str, int] = {
-    "spec": 2,  # where it names secrets; 1 else
+    "spec": 3,  # where it names packages; 2 where it names secrets; 1 else
     "env": 1,
     "cancel": 1,
     "claim": 1,

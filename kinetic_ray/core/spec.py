@@ -31,12 +31,21 @@ class BundleRef:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Versions on the client, compared with the host's before anything is unpickled."""
+    """Versions on the client, compared with the host's before anything is unpickled.
+
+    Attributes:
+        python: Python's.
+        ray: Ray's.
+        cloudpickle: Of what has written the payload.
+        kinetic_ray: Ours.
+        packages: Of the installed packages that the payload names, as they are imported; "" where one doesn't tell.
+    """
 
     python: str
     ray: str
     cloudpickle: str
     kinetic_ray: str
+    packages: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +109,20 @@ class JobSpec:
 
     @property
     def format_version(self) -> int:
-        """The version of its record: 2 where it names secrets, which readers of version 1 know nothing of."""
+        """The version of its record: the oldest whose readers know all that it says.
+
+        Version 2 is where it names secrets, version 3 where it names packages.
+        """
+        if self.client.packages:
+            return 3
         return 2 if self.secrets else 1
 
     def to_dict(self) -> dict[str, Any]:
         fields = asdict(self)
         if not self.secrets:
             del fields["secrets"]
+        if not self.client.packages:
+            del fields["client"]["packages"]
         return fields
 
     @staticmethod

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinetic_ray.core.outcome import Blob, Outcome
+from kinetic_ray.core.skew import differences
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import JobState, JobStatus, RankState, Reason
 from kinetic_ray.core.terminal import sanitize_text
@@ -99,8 +100,17 @@ class Ended:
         except Exception as exc:
             raise PayloadError(
                 f"the value of {self.spec.job_id} ({self.spec.func_name}) can't be rebuilt in this process: "
-                f"{type(exc).__name__}: {exc}. Read it where the modules of its classes can be imported"
+                f"{type(exc).__name__}: {exc}. {self._skew() or 'Read it where its modules can be imported'}"
             ) from exc
+
+    def _skew(self) -> str:
+        """What this process has in other versions than the job, or not at all; "" where that explains nothing."""
+        from kinetic_ray.payload.versions import fingerprint_like  # what only reads a job needs no pickler
+
+        found = differences(self.spec.client, fingerprint_like(self.spec.client))
+        mine = ", ".join(f"{each.what} {each.client}".rstrip() for each in found)
+        here = ", ".join(f"{each.what} {each.host}" if each.host else f"no {each.what}" for each in found)
+        return f"The job was made with {mine}, and here is {here}: read it where it was made" if found else ""
 
     def _outcome(self, rank: int) -> tuple[int, Outcome] | None:
         """The outcome that counts, with its epoch: of the driver that ended the job, else of those it took over from.
@@ -131,7 +141,8 @@ class Ended:
         try:
             raised = pickle.loads(data)
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a foreign class raises as it is rebuilt
-            return None, f"it can't be rebuilt in this process: {type(exc).__name__}: {exc}"
+            why = f"it can't be rebuilt in this process: {type(exc).__name__}: {exc}"
+            return None, ". ".join(filter(None, (why, self._skew())))
         # A SystemExit or KeyboardInterrupt from afar must not end this process as if it were its own: see its caller.
         return (raised, "") if isinstance(raised, BaseException) else (None, "")
 

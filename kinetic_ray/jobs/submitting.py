@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from kinetic_ray.calls.files import sent_now
 from kinetic_ray.config import Target
 from kinetic_ray.core.env_vars import check_env_size
 from kinetic_ray.core.names import make_id
-from kinetic_ray.core.spec import BundleRef, Fingerprint, JobSpec
+from kinetic_ray.core.spec import BundleRef, JobSpec
 from kinetic_ray.errors import KineticError, SubmissionError
 from kinetic_ray.jobs.handle import JobHandle
 from kinetic_ray.jobs.refusals import output_dir_of, refuse_what_cannot_work
@@ -28,8 +26,8 @@ from kinetic_ray.jobs.watching import interruptible, not_created_on_interrupt
 from kinetic_ray.journal import JobJournal, new_env_id
 from kinetic_ray.options import Options
 from kinetic_ray.payload import Payload, pack_call
+from kinetic_ray.payload.versions import fingerprint
 from kinetic_ray.store import Store, open_store
-from kinetic_ray.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,7 @@ def record(store: Store, call: Call, options: Options, payload: Payload, bundle:
         created_at=now,
         accelerator=accelerator.name,
         payload=payload.store(store.put_blob),
-        client=_fingerprint(),
+        client=fingerprint(payload.modules),
         bundle=None if bundle is None else BundleRef(store.put_blob(bundle.data), bundle.sys_path, bundle.cwd),
         chips_per_host=options.chips_per_host,
         num_slices=options.num_slices,
@@ -135,7 +133,3 @@ def _hand_over(backend: Backend, store: Store, spec: JobSpec) -> None:
             f"Mend that and run kinetic jobs result {spec.job_id}, which starts it; "
             f"or remove it: kinetic jobs cleanup {spec.job_id}"
         ) from exc
-
-
-def _fingerprint() -> Fingerprint:
-    return Fingerprint(platform.python_version(), version("ray"), version("cloudpickle"), __version__)

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from kinetic_ray import payload
 from kinetic_ray.core.names import JobKeys
@@ -28,9 +29,11 @@ from kinetic_ray.errors import DataError
 from kinetic_ray.runner import distributed, session
 from kinetic_ray.runner.capture import describe_error, dump_exception, dump_value, reason_of
 from kinetic_ray.runner.lines import Lines
+from kinetic_ray.runner.patience import retried
 from kinetic_ray.runner.process import die_with_parent
-from kinetic_ray.runner.settling import call, check_python, code_root, pose_as_main, run_exit_handlers, settle_in
+from kinetic_ray.runner.settling import call, code_root, pose_as_main, run_exit_handlers, settle_in
 from kinetic_ray.runner.task import RankTask
+from kinetic_ray.runner.versions import check_versions
 from kinetic_ray.store import Store, open_store
 
 _CHUNK = 8 << 20
@@ -72,11 +75,11 @@ class Rank:
         self._enter(RankPhase.FETCH)
         if task.payload is None:
             raise DataError(f"{task.job_id}: the task names no call")
-        pickled = store.get_blob(task.payload)
-        archive = None if task.bundle is None else store.get_blob(task.bundle.blob)
+        pickled = retried(partial(store.get_blob, task.payload))
+        archive = None if task.bundle is None else retried(partial(store.get_blob, task.bundle.blob))
         self._enter(RankPhase.VERIFY)
         if task.client is not None:
-            check_python(task.client.python)
+            check_versions(task.client)
         self._enter(RankPhase.UNPACK)
         settle_in(task, archive, self._reporter)
         self._enter(RankPhase.INIT)
@@ -122,8 +125,12 @@ class Rank:
 
     def _write(self, store: Store, key: Callable[[int, int, int], str], data: bytes) -> Blob:
         task = self._task
-        chunks = (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
-        return store.write_object(key(task.epoch, task.attempt, task.rank), chunks)
+
+        def write() -> Blob:
+            chunks = (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
+            return store.write_object(key(task.epoch, task.attempt, task.rank), chunks)
+
+        return retried(write)
 
 
 def _own_descriptors(log: int) -> None:

@@ -14,7 +14,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from kinetic_ray.core.policy import Action, AttemptEnd, FailurePolicy, decide
 from kinetic_ray.core.state import EventKind, JobStatus, Reason
-from kinetic_ray.errors import KineticError
+from kinetic_ray.errors import KineticError, StoreError
 from kinetic_ray.journal import Fenced
 from kinetic_ray.runner.book import Overdue, reading_of
 from kinetic_ray.runner.broker import find_broker
@@ -23,10 +23,12 @@ from kinetic_ray.runner.gang import Gang
 from kinetic_ray.runner.inbox import HostLost, HostsGone, Inbox, Stop, StopAsked, Stopped, TimedOut
 from kinetic_ray.runner.liveline import Liveline
 from kinetic_ray.runner.opening import OpenJob
+from kinetic_ray.runner.patience import BUDGET, retried
 from kinetic_ray.runner.queue import Lease, Slice
 from kinetic_ray.runner.slices import Host, Misplaced, Placement, hosts_of
 from kinetic_ray.runner.tasks import Start, plan_of, tasks_of, ticket_of
 from kinetic_ray.runner.titles import Title
+from kinetic_ray.runner.versions import refused_for_versions
 
 #: Seconds until granted hosts must have been placed: they are up, and a predecessor's processes need time to go.
 _PLACED_WITHIN = 120.0
@@ -115,7 +117,7 @@ class Driver:
             ending = self._ending()
             self._recorder.add(EventKind.ENDED, **ending.to_event())
             self._recorder.close()
-            self._job.journal.settle()
+            self._settle()
             self._echo.say(f"{self._job.spec.func_name} ({self._job.spec.job_id}) {ending.to_text()}")
         except Stopped as stopped:
             return self._say(_EXITS[stopped.asked.stop], str(stopped))
@@ -132,13 +134,23 @@ class Driver:
             return over.ending
         except Stopped as stopped:
             asked = stopped.asked.stop
-            if asked is Stop.CANCEL or (asked is Stop.TERMINATE and self._job.journal.cancel_requested()):
+            if asked is Stop.CANCEL or (asked is Stop.TERMINATE and self._is_cancelled(_GOODBYE)):
                 return Ending(JobStatus.STOPPED, Reason.CANCELLED, "cancelled")
             raise
 
+    def _is_cancelled(self, patience: float) -> bool:
+        """Whether the cancel record is there; no, if the store is away for longer: nobody may end it unasked."""
+        try:
+            return retried(self._job.journal.cancel_requested, patience)
+        except StoreError as exc:
+            _LOG.warning("whether it was cancelled can't be looked up: %s", exc)
+            return False
+
     def _drive(self) -> Ending:
-        if self._job.journal.cancel_requested():
+        if self._is_cancelled(BUDGET):
             return Ending(JobStatus.STOPPED, Reason.CANCELLED, "cancelled before it started")
+        if told := refused_for_versions(self._job.spec.client, self._warn):
+            return Ending(JobStatus.FAILED, Reason.SETUP_ERROR, told)
         lease = self._queue()
         history: list[AttemptEnd] = []
         while True:
@@ -154,6 +166,9 @@ class Driver:
                     why = f"{end.reason}: {end.message}" if end.reason else end.message
                     self._echo.say(f"attempt {end.attempt} failed, attempt {end.attempt + 1} follows. {why}")
             history.append(end)
+
+    def _warn(self, line: str) -> None:
+        self._recorder.add(EventKind.WARNED, message=line)
 
     # Queue.
 
@@ -246,6 +261,12 @@ class Driver:
         return AttemptEnd(number, ok=False, reason=Reason.SETUP_ERROR, message=text)
 
     # The end.
+
+    def _settle(self) -> None:
+        try:
+            retried(self._job.journal.settle, _GOODBYE)
+        except StoreError as exc:  # the supervisor does it once this process is gone
+            _LOG.warning("the store is away, so what follows the end is left: %s", exc)
 
     def _say(self, code: Exit, why: str) -> Exit:
         _LOG.warning("the driver of %s stops without a verdict: %s", self._job.spec.job_id, why)

@@ -23,14 +23,15 @@ from pathlib import Path
 from typing import NoReturn
 
 from kinetic_ray import wire
+from kinetic_ray.payload.versions import packages_stamp
 from kinetic_ray.runner.births import zygote_env
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.process import die_with_parent, fork_is_safe, take_after
 from kinetic_ray.runner.task import HostPlan
 from kinetic_ray.runner.zygote import Zygote, import_runtime
 
-#: Exit code of a nursery that can't be of use here, now or later.
-NO_USE = 0
+#: Exit code of a nursery that can't be of use here, now or later; of one whose successor can.
+NO_USE, OUTDATED = 0, 75
 _NICENESS = 15  # Ray's own for its workers: hosts that start come first
 _BACKLOG = 128
 _REQUEST_TIMEOUT = 5.0
@@ -43,28 +44,35 @@ _READ_AT_IMPORT = frozenset({"TPU_LIBRARY_PATH"})  # all the same
 class Nursery:
     """The request loop. Single-threaded, one request after the other; a zygote takes milliseconds."""
 
-    def __init__(self, listener: socket.socket, own: Mapping[str, str]) -> None:
+    def __init__(self, listener: socket.socket, own: Mapping[str, str], packages: str) -> None:
         """Begins to serve.
 
         Args:
             listener: Its socket.
             own: The environment in which it has imported its runtime, as it was before.
+            packages: What was installed before.
         """
         self._listener = listener
         self._own = own
+        self._packages = packages
         #: jax sets some itself, as it would in a zygote that imports it.
         self._imported = {name: value for name, value in os.environ.items() if own.get(name) != value}
 
-    def serve(self) -> None:
-        """Serves until it is killed, or until a fork is no longer safe."""
+    def serve(self) -> int:
+        """Serves until it is killed, or is of no more use; the exit code for that."""
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects zygotes that have ended
         while fork_is_safe():
             link, _ = self._listener.accept()
             with link:
+                if packages_stamp() != self._packages:  # what is imported here is no longer what is installed
+                    _say("packages were installed or removed: another nursery imports them anew")
+                    return OUTDATED
                 try:
                     self._answer(link)
                 except (wire.WireError, OSError, ValueError, TypeError, KeyError) as exc:
                     _say(f"a request could not be served: {type(exc).__name__}: {exc}")
+        _say("not single-threaded, so nothing can be forked from it")
+        return NO_USE
 
     def _answer(self, link: socket.socket) -> None:
         link.settimeout(_REQUEST_TIMEOUT)
@@ -156,6 +164,7 @@ def main(argv: list[str]) -> int:
     os.environ.clear()
     os.environ.update(env)
     listener = listen(path)
+    packages = packages_stamp()
     try:
         import_runtime(runtime)
     except ImportError as exc:
@@ -163,9 +172,7 @@ def main(argv: list[str]) -> int:
         return NO_USE
     gc.collect()
     gc.freeze()  # as in a zygote
-    Nursery(listener, env).serve()
-    _say("not single-threaded, so nothing can be forked from it")
-    return NO_USE
+    return Nursery(listener, env, packages).serve()
 
 
 if __name__ == "__main__":

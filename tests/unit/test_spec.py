@@ -25,7 +25,7 @@ SPECS = st.builds(
     created_at=SECONDS,
     accelerator=st.sampled_from(["cpu", "tpu-v6e-16", "gpu-l4x4"]),
     payload=BLOBS,
-    client=st.builds(Fingerprint, TEXTS, TEXTS, TEXTS, TEXTS),
+    client=st.builds(Fingerprint, TEXTS, TEXTS, TEXTS, TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=3)),
     bundle=st.none() | st.builds(BundleRef, BLOBS, TUPLES, TEXTS),
     chips_per_host=st.none() | st.sampled_from([1, 4, 8]),
     num_slices=st.integers(1, 64),
@@ -80,7 +80,7 @@ def test_a_field_of_a_newer_version_is_never_dropped_in_silence() -> None:
 def test_a_newer_spec_is_refused_by_its_version() -> None:
     envelope: dict[str, Any] = json.loads(dump_record("spec", MINIMAL.to_dict()))
     envelope["version"] += 1
-    with pytest.raises(ConfigError, match="format version 3, this kinetic_ray reads up to 2: upgrade"):
+    with pytest.raises(ConfigError, match="format version 4, this kinetic_ray reads up to 3: upgrade"):
         load_record("spec", canonical(envelope) + b"\n", where="jobs/x/spec.json")
 
 

@@ -29,6 +29,7 @@ class Wish:
         cwd: The working folder in the bundle.
         main: The script's path in the bundle, which becomes `__file__` again.
         python: The client's version of Python, which the host's has to match.
+        packages: What is installed: warm processes don't outlive an upgrade.
     """
 
     accelerator: str = "cpu"
@@ -45,6 +46,7 @@ class Wish:
     cwd: str = "."
     main: str | None = None
     python: str = ""
+    packages: str = ""
 
     @cached_property
     def key(self) -> str:
