@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -108,16 +108,9 @@ def list_jobs(  # noqa: PLR0913  what upstream takes by position, and filters by
     if opened is None:
         return []
     entries = (e for e in list_entries(opened) if oldest is None or id_unix_ms(e.job_id) >= oldest * 1000)
-    handles = _handles(target, opened, entries, wanted)
-    return [handle for handle in handles if _fits(handle, name, tag)]
-
-
-def _handles(
-    target: Target, store: Store, entries: Iterator[IndexEntry], wanted: JobStatus | None
-) -> Iterator[JobHandle[Any]]:
-    for entry in entries:
-        if wanted is None or _state_of(store, entry) is wanted:
-            yield JobHandle(entry.job_id, target, store=store)
+    found = (entry.job_id for entry in entries if wanted is None or _state_of(opened, entry) is wanted)
+    fitting = (job_id for job_id in found if _fits(JobJournal(opened, job_id), name, tag))
+    return [JobHandle(job_id, target, store=opened) for job_id in fitting]
 
 
 def _state_of(store: Store, entry: IndexEntry) -> JobStatus | None:
@@ -134,15 +127,14 @@ def _state_of(store: Store, entry: IndexEntry) -> JobStatus | None:
     return _if_readable(entry.job_id, look)
 
 
-def _fits(handle: JobHandle[Any], name: str | None, tag: str | None) -> bool:
+def _fits(journal: JobJournal, name: str | None, tag: str | None) -> bool:
     """Whether a job has the name and the tag; one whose spec can't be read, or was just cleaned up, has none."""
     if name is None and tag is None:
         return True
-
-    def look() -> bool:
-        return name in (None, handle.name, handle.func_name) and (tag is None or tag in handle.tags)
-
-    return bool(_if_readable(handle.job_id, look))
+    labels = _if_readable(journal.job_id, journal.labels)
+    if labels is None:
+        return False
+    return name in (None, labels.name, labels.func_name) and (tag is None or tag in labels.tags)
 
 
 def _if_readable(job_id: str, look: Callable[[], T]) -> T | None:

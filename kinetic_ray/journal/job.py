@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kinetic_ray.core.epochs import EpochLog, adoption
 from kinetic_ray.core.names import IndexEntry, JobKeys, epoch_of, parse_index
@@ -26,6 +27,14 @@ INDEX_ORDER = ("PENDING", "RUNNING", "STOPPED", "FAILED", "SUCCEEDED")
 
 class Fenced(Exception):
     """A newer driver has claimed the job, or it was cleaned up: stop all ranks and exit without another word."""
+
+
+class Labels(NamedTuple):
+    """What people call a job by."""
+
+    func_name: str
+    name: str
+    tags: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +88,32 @@ class JobJournal:
             UsageError: This store has no such job.
             DataError: Damaged, or another job's.
         """
-        data = self.store.find(self.keys.spec)
-        if data is None:
-            if self.exists():  # the store was away for a moment
-                return self.spec()
-            raise UsageError(f"no job {self.job_id} in the store {self.store.url}: another store, or cleaned up")
-        spec = JobSpec.from_dict(load_record("spec", data, where=self.keys.spec))
+        spec = JobSpec.from_dict(load_record("spec", self._spec_data(), where=self.keys.spec))
         if spec.job_id != self.job_id:
             raise DataError(f"{self.keys.spec} is the spec of another job, {spec.job_id}: moved by hand?")
         return spec
+
+    def labels(self) -> Labels:
+        """What jobs are found by. The record is not held against its digest, which would take most of the time.
+
+        Raises:
+            UsageError: This store has no such job.
+            DataError: Damaged.
+        """
+        try:
+            body = json.loads(self._spec_data())["body"]
+            return Labels(body["func_name"], body["name"], frozenset(body["tags"]))
+        except (ValueError, KeyError, TypeError) as exc:
+            if isinstance(exc, UsageError):
+                raise
+            spec = self.spec()  # tells what is wrong
+            return Labels(spec.func_name, spec.name, frozenset(spec.tags))
+
+    def _spec_data(self) -> bytes:
+        while (data := self.store.find(self.keys.spec)) is None:
+            if not self.exists():  # else the store was away for a moment
+                raise UsageError(f"no job {self.job_id} in the store {self.store.url}: another store, or cleaned up")
+        return data
 
     def env(self, spec: JobSpec) -> dict[str, str]:
         """The values of the job's environment variables; they are gone once the job has ended."""
