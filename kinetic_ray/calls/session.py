@@ -89,13 +89,15 @@ class Session:
             return [function, self._kept(self._bundles, code.bundle_digest, len(data), lambda: data)]
 
     def check(self, need: Need) -> None:
-        """Refuses what never fits in the cluster; asked once for each need. Inside of a job only the broker knows.
+        """Refuses what never fits in the cluster. Inside of a job only the broker knows.
+
+        What fits is asked once, for it fits again; secrets come and go.
 
         Raises:
             UsageError: It never fits; the message says what does.
             ConfigError: The cluster can't work.
         """
-        if need not in self._fitting and not config.inside_a_job():
+        if (need.secrets or need not in self._fitting) and not config.inside_a_job():
             load_backend(self.connection.target).check(need)
             self._fitting.add(need)
 
