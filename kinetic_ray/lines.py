@@ -9,7 +9,8 @@ from typing import TextIO
 
 from kinetic_ray.core.terminal import encodable, is_terminal, one_row, sanitize
 
-_LONGEST_PARTIAL = 64 * 1024  # bytes of a line without its end that are held back
+#: Bytes of a line without its end that are held back: to a terminal, which shows the line cut, and to what takes all.
+_LONGEST_ON_TERMINAL, _LONGEST_PARTIAL = 64 * 2**10, 16 * 2**20
 
 
 class LogWriter:
@@ -64,9 +65,9 @@ class LogWriter:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._line(line)
-        if len(self._rest) > _LONGEST_PARTIAL:  # a progress bar that never ends its line, or no text at all
+        if self._tty and len(self._rest) > _LONGEST_ON_TERMINAL:  # a bar that never ends its line, or no text at all
             self._rest = self._rest[:-1].rpartition(b"\r")[2] + self._rest[-1:]
-        if len(self._rest) > _LONGEST_PARTIAL:
+        if len(self._rest) > (_LONGEST_ON_TERMINAL if self._tty else _LONGEST_PARTIAL):
             self._line(self._rest)
             self._rest = b""
 

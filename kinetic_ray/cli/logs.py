@@ -13,7 +13,7 @@ from kinetic_ray.cli.select import Held
 from kinetic_ray.core.state import JobState
 from kinetic_ray.core.terminal import is_terminal
 from kinetic_ray.jobs.logs import LogPump, find_log, tail_start
-from kinetic_ray.jobs.watching import LOG_PAUSE, Watch, until_ended
+from kinetic_ray.jobs.watching import LOG_PAUSE, Watch, interruptible, until_ended
 from kinetic_ray.lines import LogWriter
 from kinetic_ray.ui.region import Region
 from kinetic_ray.ui.stages import stage_of, waits_for
@@ -107,12 +107,13 @@ def _refuse_unknown(held: Held, wanted: Wanted, state: JobState, missing: list[i
 def follow_logs(held: Held, wanted: Wanted) -> None:
     """Prints what comes until the job ends; while there is nothing, what it waits for goes to standard error."""
     follower = _Follower(held, wanted)
-    try:
-        until_ended(Watch(held.journal, held.backend, longest=LOG_PAUSE), show=follower.show)
-    except BaseException:
-        if follower.close():  # the error is to stand on a line of its own
-            sys.stderr.write("\n")
-        raise
+    with interruptible(held.job_id):
+        try:
+            until_ended(Watch(held.journal, held.backend, longest=LOG_PAUSE), show=follower.show)
+        except BaseException:
+            if follower.close():  # the error is to stand on a line of its own
+                sys.stderr.write("\n")
+            raise
     follower.close()
 
 

@@ -39,6 +39,7 @@ def test_a_bar_is_seen_while_it_moves(recorder: Recorder) -> None:
     code, rows = follow_in_terminal(interrupt_at=" 20%|##")
     assert code == 130
     assert rows[:2] == ["begun", " 20%|##        |"]
+    assert [row for row in rows if "goes on without you" in row]
 
 
 @pytest.mark.parametrize("columns", [20, 21, 40])

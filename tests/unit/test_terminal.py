@@ -72,6 +72,16 @@ def test_a_writer_gives_a_terminal_no_control_codes(chunks: list[bytes], prefixe
     assert codes_in(out.getvalue(), "\t\n") == set()
 
 
+def test_a_long_line_stays_one_on_its_way_to_a_pipe() -> None:
+    raw = io.BytesIO()
+    writer = LogWriter(io.TextIOWrapper(raw), prefix="[1] ")
+    line = b"0 %\r1 %" * 500_000
+    for start in range(0, len(line), 1 << 20):
+        writer.write(line[start : start + (1 << 20)])
+    writer.write(b"\nnext\n")
+    assert raw.getvalue() == b"[1] " + line + b"\n[1] next\n"
+
+
 @given(st.lists(hostile.map(lambda text: text.encode("utf-8", "replace"))))
 def test_a_writer_alters_nothing_on_its_way_to_a_pipe(chunks: list[bytes]) -> None:
     raw = io.BytesIO()
