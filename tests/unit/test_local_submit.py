@@ -27,7 +27,7 @@ from kinetic_ray.journal import DriverLog, JobJournal, list_entries
 from kinetic_ray.store import Store, open_store
 from tests.unit.jobs_api import TOKEN, FakeJobsApi
 
-SHORT = Patience(accept=10.0, cancel=1.0, notice=1.5, stop=1.5, look=0.02)
+SHORT = Patience(accept=10.0, cancel=1.0, notice=1.5, stop=1.5, look=0.02, attend=0.02)
 WAIT = 10.0
 
 
@@ -410,6 +410,26 @@ def test_cancel_of_a_waiting_job_closes_it_unrun(tmp_path: Path, api: FakeJobsAp
 
     _run(tmp_path, api, test, max_drivers=1)
     assert len(api.entrypoints) == 1
+
+
+@pytest.mark.parametrize("cleaned", [False, True], ids=["cancelled", "cleaned up"])
+def test_a_waiting_job_goes_by_its_record_alone(tmp_path: Path, api: FakeJobsApi, cleaned: bool) -> None:
+    """Whoever wrote the record died before it could tell the supervisor."""
+
+    async def test(bench: _Bench) -> None:
+        first, second, third = bench.create(), bench.create(), bench.create()
+        await bench.hand_over(first, second, third)
+        await bench.until(lambda: first in api.jobs)
+        journal = bench.journal(second)
+        journal.erase() if cleaned else journal.request_cancel({})
+        state = await bench.until_gone(second)
+        assert (state.status, journal.exists()) == (("PENDING", False) if cleaned else ("STOPPED", True))
+        await bench.driver_comes(first)
+        await bench.driver_goes(first)
+        await bench.until(lambda: third in api.jobs)
+
+    _run(tmp_path, api, test, max_drivers=1)
+    assert len(api.entrypoints) == 2
 
 
 def test_cancel_before_the_head_is_up_never_submits(tmp_path: Path, api: FakeJobsApi) -> None:

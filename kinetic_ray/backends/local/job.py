@@ -57,6 +57,7 @@ class Patience:
         stop: For a driver to be gone that Ray was told to stop.
         tell: For Ray to take a stop, before the driver itself is told of a cancel.
         look: Between two looks at a job whose driver has not come.
+        attend: Between two looks for cancel records of jobs that wait their turn.
         store: For a store that is away to come back, so that a job gets its end.
     """
 
@@ -66,4 +67,5 @@ class Patience:
     stop: float = 40.0
     tell: float = 2.0
     look: float = 1.0
+    attend: float = 5.0
     store: float = 600.0

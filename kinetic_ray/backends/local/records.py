@@ -44,6 +44,11 @@ def is_finished(journal: JobJournal) -> bool:
     return True
 
 
+def is_unwanted(journal: JobJournal) -> bool:
+    """Whether nobody wants a job to start any more: its cancel record is there, or it was cleaned up."""
+    return journal.cancel_requested() or not journal.exists()
+
+
 def close_job(journal: JobJournal, status: JobStatus, reason: Reason, message: str) -> None:
     """Ends a job now; see :meth:`JobJournal.close`."""
     journal.close(status, reason, message, time.time())

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 from kinetic_ray.backends.local.head import HeadReport
 from kinetic_ray.backends.local.hub import Hub, push
 from kinetic_ray.backends.local.job import Job, Patience
-from kinetic_ray.backends.local.records import close_job, close_lost, is_finished, open_shared, surely
+from kinetic_ray.backends.local.records import close_job, close_lost, is_finished, is_unwanted, open_shared, surely
 from kinetic_ray.backends.local.rest import TERMINAL, ApiError, JobsApi
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import JobStatus, Reason
@@ -74,6 +74,7 @@ class SubmitLoop:
         self._token = token
         self._jobs: dict[str, Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._attending: asyncio.Task[None] | None = None
 
     # What others ask.
 
@@ -145,9 +146,10 @@ class SubmitLoop:
 
     async def close(self) -> None:
         """Lets go of everything, as it is."""
-        for task in self._tasks:
+        tasks = [*self._tasks, *([self._attending] if self._attending else [])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def give_up(self, why: str) -> None:
         """Ends every job that has not ended, because nothing will drive it any more."""
@@ -171,7 +173,18 @@ class SubmitLoop:
             task = asyncio.get_running_loop().create_task(self._drive(job))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        if len(waiting) > max(self.max_drivers - running, 0) and (self._attending is None or self._attending.done()):
+            self._attending = asyncio.get_running_loop().create_task(self._attend())
         self._forget()
+
+    async def _attend(self) -> None:
+        """While jobs wait their turn, looks for their cancel records: the word that goes with one may be lost."""
+        while waiting := [job for job in self._jobs.values() if job.state == "waiting"]:
+            for job in waiting:
+                with contextlib.suppress(KineticError, OSError):  # at the next look, then
+                    if await to_thread(is_unwanted, job.journal) and job.state == "waiting":
+                        await self.cancel(job.journal.store.url, job.job_id)
+            await asyncio.sleep(self._patience.attend)
 
     def _forget(self) -> None:
         gone = [job_id for job_id, job in self._jobs.items() if job.state == "gone"]
