@@ -65,8 +65,10 @@ class Nursery:
             link, _ = self._listener.accept()
             with link:
                 if packages_stamp() != self._packages:  # what is imported here is no longer what is installed
-                    _say("packages were installed or removed: another nursery imports them anew")
-                    return OUTDATED
+                    _say("no zygote, for packages were installed or removed since they were imported here")
+                    if _has_no_zygotes():
+                        return OUTDATED
+                    continue
                 try:
                     self._answer(link)
                 except (wire.WireError, OSError, ValueError, TypeError, KeyError) as exc:
@@ -92,6 +94,15 @@ class Nursery:
                 link.close()
                 self._listener.close()
                 _become_zygote({**request["env"], **self._imported}, request["scratch"], fds, (nursery, agent))
+
+
+def _has_no_zygotes() -> bool:
+    """Whether this process may go: a zygote ends with it, and so would what runs in there."""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def unlike(asked: Mapping[str, str], own: Mapping[str, str]) -> list[str]:

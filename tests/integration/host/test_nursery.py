@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from kinetic_ray.runner.agent import HostAgent
+from kinetic_ray.runner.nursery import OUTDATED
 from kinetic_ray.store import Store
 from tests.integration.host import programs
 from tests.integration.host.gangs import Gang, alive
@@ -97,6 +98,36 @@ def test_what_an_import_may_read_is_not_set_afterwards(
     assert found["env"]["JAX_ENABLE_X64"] == "1"
     monkeypatch.delenv("JAX_ENABLE_X64")
     assert _are_nursed(nursed(), nursery)
+
+
+@pytest.fixture
+def site(kinetic_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of packages that all processes see."""
+    folder = kinetic_home / "site-packages"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    return folder
+
+
+def test_what_was_imported_before_packages_changed_is_not_forked(
+    site: Path, nursery: subprocess.Popen[bytes], nursed: MakeGang, tmp_path: Path
+) -> None:
+    running = nursed()
+    assert _are_nursed(running, nursery)
+    running.start(programs.leave_daemon, str(tmp_path / "daemon"), "wait")
+    daemon = int(wait_until(lambda: (tmp_path / "daemon").exists() and (tmp_path / "daemon").read_text()))
+    os.utime(site, (1, 1))
+    gang = nursed()
+    gang.attempt = 10  # they share a job's records
+    assert not _are_nursed(gang, nursery)
+    assert gang.run(programs.all_reduce) == [(2, 1)]
+    assert alive(daemon)  # what runs already goes on: its parent has not gone
+    assert nursery.poll() is None
+    for agent in running.agents:
+        agent.stop()
+    wait_until(lambda: not psutil.Process(nursery.pid).children(), what="the nursery to be without zygotes")
+    assert not _are_nursed(nursed(), nursery)
+    assert nursery.wait(30) == OUTDATED  # and the supervisor starts another
 
 
 def test_daemons_in_their_own_session_end_with_the_rank(
