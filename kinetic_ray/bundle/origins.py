@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 _PACKAGES = ("site-packages", "dist-packages")
+_OURS = __name__.partition(".")[0]
 _STDLIB = sysconfig.get_path("stdlib") + os.sep
 #: Names that processes give to what was started, not to what can be imported.
 MAIN_NAMES = frozenset({"__main__", "__mp_main__"})
@@ -56,13 +57,12 @@ def origin_of(name: str) -> Origin:
         >>> origin_of("json").source
         <Source.INSTALLED: 'installed'>
     """
-    module = sys.modules.get(name)
-    file = file_of(module)
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names or top == _OURS:
+        return Origin(Source.INSTALLED)
+    file = file_of(sys.modules.get(name))
     if name in MAIN_NAMES:
         return Origin(Source.MAIN, file=file)
-    top = name.partition(".")[0]
-    if top in sys.stdlib_module_names or top == __name__.partition(".")[0]:
-        return Origin(Source.INSTALLED)
     if file is None:
         return Origin(Source.INSTALLED if _has_installed_top(top) else Source.LOOSE)
     if is_installed(file):
@@ -90,7 +90,7 @@ def file_of(module: ModuleType | None) -> Path | None:
 
 
 def loaded_modules() -> list[str]:
-    """Names of the loaded modules that lie in no folder of packages, nor among Python's own: few of thousands.
+    """Names of the loaded modules that lie in no folder of packages, and aren't Python's or ours: few of thousands.
 
     By their paths as they are spelled, since following the links of thousands would take a tenth of a second.
     """
@@ -98,7 +98,7 @@ def loaded_modules() -> list[str]:
     for name, module in [*sys.modules.items()]:
         file = getattr(module, "__file__", None)
         if isinstance(file, str) and not any(part in file for part in _PACKAGES) and not file.startswith(_STDLIB):
-            found.append(name)
+            found += [name] if name.partition(".")[0] != _OURS else []
     return found
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -78,6 +78,19 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What a call needs of the modules that are loaded.
+
+    Attributes:
+        loaded: Files of the project that are loaded as modules: they are sent although a .gitignore names them.
+        reached: The modules that hosts need, by name: see :mod:`~kinetic_ray.bundle.reach`.
+    """
+
+    loaded: frozenset[Path]
+    reached: Mapping[str, Origin]
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """Where a function's code is on this machine.
 
@@ -133,36 +146,41 @@ class Project:
         """
         return self.select(modules).pack()
 
-    def select(self, modules: Iterable[str] = ()) -> Selection:
-        """Finds what is sent; see :meth:`build`."""
-        origins = self.reached(modules)
-        outside = Outside.of(origin for origin in origins.values() if not self._holds(origin.path))
-        entries = (*self._inside(), *outside.entries(self.avoid, config.bundle_limit()))
+    def select(self, modules: Iterable[str] = (), needs: Needs | None = None) -> Selection:
+        """Finds what is sent; see :meth:`build`.
+
+        Args:
+            modules: Modules that the call refers to by name.
+            needs: What :meth:`needs` gave for them, where it was just asked.
+        """
+        needs = self.needs(modules) if needs is None else needs
+        origins = [*needs.reached.values()]
+        outside = Outside.of(origin for origin in origins if not self._holds(origin.path))
+        entries = (*self._inside(needs.loaded), *outside.entries(self.avoid, config.bundle_limit()))
         if self.root is not None:
             _mention_if_large(self.root, entries)
-        search_path = self._search_path(origins.values(), outside)
+        search_path = self._search_path(origins, outside)
         return Selection(self.root, entries, search_path, self.relative_cwd, tuple(outside.packages()))
 
-    def reached(self, modules: Iterable[str] = ()) -> dict[str, Origin]:
-        """The loaded modules that hosts need, with their origins: see :mod:`~kinetic_ray.bundle.reach`."""
+    def needs(self, modules: Iterable[str] = ()) -> Needs:
+        """What of this process decides what is sent, besides its `sys.path`."""
         names = {*modules} if self.root is not None else {*modules, *self._siblings(), "__main__"}
-        return reached(names, self._holds)
+        return Needs(self.loaded(), reached(names, self._holds))
 
-    def mention_drift(self, modules: Iterable[str]) -> None:
-        """Says what of the modules that a call reaches hosts will see otherwise: see :func:`mention_drift`."""
-        names = dict.fromkeys([*sorted(modules), *self.reached(modules)])  # the nearest first
-        files = {name: sys.modules[name] for name in names if origin_of(name).source is Source.FILE}
-        mention_drift(files)
+    def mention_drift(self, modules: Iterable[str], needs: Needs) -> None:
+        """Says what of the modules that a call needs hosts will see otherwise: see :func:`mention_drift`."""
+        names = dict.fromkeys([*sorted(modules), *needs.reached])  # the nearest first
+        mention_drift({name: sys.modules[name] for name in names if name in needs.reached and name in sys.modules})
 
     def loaded(self) -> frozenset[Path]:
         """Files of the project that are loaded as modules: they are sent although a .gitignore names them."""
         files = [file_of(sys.modules.get(name)) for name in loaded_modules()]
         return frozenset(file for file in files if file is not None and self._holds(file))
 
-    def _inside(self) -> list[Entry]:
+    def _inside(self, loaded: Iterable[Path]) -> list[Entry]:
         if self.root is None:
             return [] if self.script is None else [file_entry(self.script, self.script.name)]
-        return scan(self.root, avoid=self.avoid, wanted=sorted(self.loaded()), limit=config.bundle_limit())
+        return scan(self.root, avoid=self.avoid, wanted=sorted(loaded), limit=config.bundle_limit())
 
     def _search_path(self, origins: Iterable[Origin], outside: Outside) -> tuple[str, ...]:
         """The client's `sys.path` where it is sent, in its order, then what else the modules need."""

@@ -8,23 +8,22 @@ that shortly before it was looked at counts as changed once more.
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kinetic_ray.bundle import Bundle, Project, Selection
+from kinetic_ray.bundle import Bundle, Project
 from kinetic_ray.bundle.archive import Packer
 from kinetic_ray.bundle.origins import Source, origin_of
-from kinetic_ray.bundle.rules import GIT_FILE, OWN_FILE, repository_folders
+from kinetic_ray.bundle.project import Needs
 from kinetic_ray.bundle.stamps import is_fresh
-from kinetic_ray.bundle.tree import Kind
 from kinetic_ray.calls.looks import Looks
+from kinetic_ray.calls.selecting import Selecting
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def sent_now(project: Project, modules: Collection[str]) -> Sent:
     files = files_of(project, modules)
     _LAST.append(files)
     sent = files.current()
-    project.mention_drift(modules)  # at each call: what a program sets in a module shows in no file
+    files.mention_drift()  # at each call: what a program sets in a module shows in no file
     return sent
 
 
@@ -100,7 +99,8 @@ class ProjectFiles:
         self._packer = Packer()
         self._looks = Looks(())
         self._program: tuple[object, ...] = ()
-        self._needed: tuple[object, ...] = ()
+        self._needs: Needs | None = None
+        self._selecting = Selecting(project)
         self._is_doubtful = True
 
     def current(self) -> Sent:
@@ -122,19 +122,24 @@ class ProjectFiles:
             return False
         before, self._program = self._program, program
         # More modules are loaded, of which perhaps none is the project's, or referred to by it.
-        return before[0] != program[0] or self._needs() != self._needed
+        return before[0] != program[0] or self._project.needs(self._modules) != self._needs
 
-    def _needs(self) -> tuple[object, ...]:
-        return self._project.loaded(), self._project.reached(self._modules)
+    def mention_drift(self) -> None:
+        """Says what hosts will see otherwise than this process, where that wasn't said before."""
+        with self._lock:
+            needs = self._needs
+        if needs is not None:
+            self._project.mention_drift(self._modules, needs)
 
     def _build(self, before: Sent | None) -> Sent:
         begun = time.time_ns()
-        self._program, self._needed = _program(), self._needs()
-        selection = self._project.select(self._modules)
+        self._program, needs = _program(), self._project.needs(self._modules)
         # Looked at before it is read: what changes meanwhile looks otherwise at the next call.
-        self._looks = Looks(_watched(self._project, selection))
+        selection, paths = self._selecting.select(needs, self._program[0])
+        self._looks = Looks(paths)
         self._is_doubtful = any(is_fresh(seen, begun) for seen in self._looks.seen)
-        self._project.mention_drift(self._modules)
+        self._needs = needs
+        self._project.mention_drift(self._modules, needs)
         bundle = selection.pack(self._packer)
         digest = "" if bundle is None else hashlib.sha256(bundle.data).hexdigest()
         new = Sent(bundle, digest, selection.sys_path, selection.cwd)
@@ -152,25 +157,6 @@ def _program() -> tuple[object, ...]:
     A module that is loaded becomes the last of the table, so the number and the last one tell of any that was.
     """
     return tuple(sys.path), len(sys.modules), next(reversed(sys.modules))
-
-
-def _watched(project: Project, selection: Selection) -> list[str]:
-    """What is looked at: entries, the folders that they lie in, and what decides which are left out."""
-    paths = [entry.path for entry in selection.entries]
-    folders = [entry.path for entry in selection.entries if entry.kind is Kind.FOLDER]
-    if project.root is not None:
-        folders.append(project.root)
-    folders += selection.packages
-    found = [*paths, *folders, *_ignore_files(project, folders)]
-    return list(dict.fromkeys(os.fspath(path) for path in found))
-
-
-def _ignore_files(project: Project, folders: Iterable[Path]) -> Iterator[Path]:
-    above = [] if project.root is None else repository_folders(project.root)[1:]
-    for folder in above:
-        yield from (folder / GIT_FILE, folder / OWN_FILE)  # also where there is none yet: the folder isn't looked at
-    for folder in folders:
-        yield from (path for path in (folder / GIT_FILE, folder / OWN_FILE) if path.exists())
 
 
 #: What is in use; a cache, so of the process by nature.

@@ -1,5 +1,6 @@
 """Modules that no pickle names, but that those which it names import: hosts find them as well, and nothing more."""
 
+import importlib
 import sys
 import textwrap
 import zipfile
@@ -9,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from kinetic_ray.bundle.reach import imported_names, reached
+from kinetic_ray.calls.code import CodeTracker
 from tests.unit.test_start_styles import SUBMIT, environment, start, value_elsewhere
 
 HOOK = """
@@ -208,3 +210,22 @@ IMPORTS = {
 @pytest.mark.parametrize("source", IMPORTS)
 def test_imports_are_read_from_the_source(source: str) -> None:
     assert [*imported_names(source)] == IMPORTS[source]
+
+
+def test_the_code_of_calls_reaches_what_is_loaded_later_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = write(tmp_path / "project", kt_near="def work():\n    import kt_far\n    return kt_far.NAME")
+    (project / "pyproject.toml").touch()
+    shared = write(tmp_path / "shared", kt_far="NAME = 'far'", kt_alone="")
+    monkeypatch.chdir(project)
+    for folder in (shared, project):
+        monkeypatch.syspath_prepend(folder)
+    try:
+        tracker = CodeTracker(importlib.import_module("kt_near").work)
+        assert ".kinetic_outside" not in tracker.current().sys_path
+        importlib.import_module("kt_alone")
+        assert ".kinetic_outside" not in tracker.current().sys_path
+        importlib.import_module("kt_far")
+        assert ".kinetic_outside" in tracker.current().sys_path
+    finally:
+        for name in ("kt_near", "kt_far", "kt_alone"):
+            sys.modules.pop(name, None)
