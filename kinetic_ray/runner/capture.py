@@ -14,6 +14,7 @@ import cloudpickle
 from kinetic_ray.core.causes import is_peer_loss
 from kinetic_ray.core.outcome import ErrorInfo
 from kinetic_ray.core.state import BEFORE_CALL, RankPhase, Reason
+from kinetic_ray.errors import add_note
 from kinetic_ray.payload.pickling import ValuePickler
 from kinetic_ray.payload.raised import pack_raised
 
@@ -66,6 +67,8 @@ def reason_of(exc: BaseException, phase: RankPhase) -> Reason:
 
 def describe_error(exc: BaseException) -> ErrorInfo:
     """An exception in words: the user's frames only, notes, cause chain and groups included."""
+    for each in _chain(exc):
+        _explain_missing_file(each)
     if isinstance(exc, ResultError):  # raised by us: no line of the user's is in it
         lines = [f"{_words(exc)}\n"]
     else:
@@ -115,6 +118,19 @@ def _chain(exc: BaseException) -> Iterator[BaseException]:
         yield current
         hidden = current.__suppress_context__
         current = current.__cause__ or (None if hidden else current.__context__)
+
+
+def _explain_missing_file(exc: BaseException) -> None:
+    """A file of the project that isn't here was perhaps left out of what was sent."""
+    name = exc.filename if isinstance(exc, FileNotFoundError) else None
+    try:
+        is_here = isinstance(name, str) and Path(name).absolute().is_relative_to(Path.cwd())
+    except OSError:  # the working folder is gone
+        return
+    if is_here:
+        note = f"{name} isn't among the files that came with the call: `kinetic ship --list` shows them"
+        if note not in getattr(exc, "__notes__", ()):
+            add_note(exc, note)
 
 
 def _is_device_full(exc: BaseException) -> bool:

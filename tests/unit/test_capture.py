@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -120,6 +121,16 @@ def test_words_survive_an_exception_without_words() -> None:
     info = capture.describe_error(_raised(BrokenWords()))
     assert "can't be shown" in info.message
     assert "BrokenWords" in info.traceback
+
+
+@pytest.mark.parametrize(("name", "noted"), [("data/x.csv", True), ("/nowhere/x.csv", False)])
+def test_a_file_that_was_perhaps_not_sent_is_noted(name: str, noted: bool) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        Path(name).read_text()
+    error = _raised(ValueError("no data"), caught.value)
+    for _ in range(2):
+        assert capture.describe_error(error).traceback.count("kinetic ship --list") == noted
+    assert ("isn't among the files" in str(getattr(_through(error).__cause__, "__notes__", ""))) is noted
 
 
 def test_long_words_are_cut_in_the_middle() -> None:
