@@ -24,7 +24,7 @@ class _Part:
 
     Attributes:
         entry: Which.
-        stamp: How the file looked before it was read; None where that tells nothing of its content.
+        stamp: How the file looked before it was read, () for what has no content; None where it tells nothing.
         start: Where its bytes begin.
         stop: Where they end.
     """
@@ -54,7 +54,7 @@ class Packer:
                 piece: bytes | memoryview | None = before[old.start : old.stop]
             else:
                 piece = _piece_of(entry)
-                stamp = None if stamp is None or is_fresh(stamp, begun) else stamp
+                stamp = None if stamp and is_fresh(stamp, begun) else stamp
             if piece is None:
                 continue
             parts[entry.name] = _Part(entry, stamp, place, place + len(piece))
@@ -77,9 +77,9 @@ def pack(entries: Iterable[Entry]) -> bytes:
 
 
 def _stamp_of(entry: Entry) -> Stamp | None:
-    """How an entry's file looks now; None for what has no content, or is gone."""
+    """How an entry's file looks now; () for what has no content, None for what is gone."""
     if entry.kind is not Kind.FILE:
-        return None
+        return ()
     try:
         return stamp_of(os.lstat(entry.path))
     except OSError:
