@@ -12,9 +12,10 @@ import cloudpickle
 from kinetic_ray.backends.base import Liveness, Need, Observation
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.outcome import Blob, ErrorInfo, Outcome
-from kinetic_ray.core.spec import Fingerprint, JobSpec
+from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, EventKind, JobStatus, Reason
 from kinetic_ray.journal import DriverLog, JobJournal
+from kinetic_ray.payload.versions import fingerprint
 from kinetic_ray.store import Store, open_store
 
 BACKEND = "tests.unit.cli_jobs:LiveBackend"
@@ -82,7 +83,7 @@ class Recorder:
             created_at=float(created),
             accelerator="tpu-v6e-16",
             payload=Blob("0" * 64, 1),
-            client=Fingerprint("3.11", "2.60", "3.1", "0.1"),
+            client=fingerprint(),
         )
         journal = JobJournal(self.store, job_id)
         journal.create(replace(spec, **fields), {})

@@ -2,7 +2,7 @@
 
 import pickle
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ from kinetic_ray.jobs import JobHandle
 from kinetic_ray.jobs.results import Ended
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.payload.raised import pack_raised
+from kinetic_ray.payload.versions import fingerprint
 from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.store import Store, open_store
 from tests.unit.cli_jobs import LiveBackend, Recorder
@@ -149,6 +150,16 @@ def test_an_error_that_this_process_can_not_rebuild_says_why(recorder: Recorder)
 
     with pytest.raises(JobFailed, match="can't be rebuilt in this process: ModuleNotFoundError"):
         handle(recorder.failed(error=Torn("the tear"))).result()
+
+
+def test_an_error_that_other_packages_are_to_blame_for_names_them(recorder: Recorder) -> None:
+    class Torn(Exception):
+        def __reduce__(self) -> Any:
+            return __import__, ("module_that_is_only_on_the_host",)
+
+    journal = recorder.failed(error=Torn("the tear"), client=replace(fingerprint(), packages={"kinetic_none": "1.0"}))
+    with pytest.raises(JobFailed, match=r"made with kinetic_none 1\.0, and here is no kinetic_none"):
+        handle(journal).result()
 
 
 def test_a_missing_value_is_named_by_its_job(recorder: Recorder, store: Store) -> None:

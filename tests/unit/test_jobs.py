@@ -12,7 +12,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from kinetic_ray.jobs import JobHandle
 from kinetic_ray.jobs.results import Ended
 from kinetic_ray.jobs.watching import Watch
 from kinetic_ray.journal import JobJournal
+from kinetic_ray.payload.versions import fingerprint
 from kinetic_ray.store import Store, open_store
 from tests.unit.cli_jobs import BACKEND as LIVE
 from tests.unit.cli_jobs import Recorder
@@ -117,6 +118,14 @@ class Unloadable:
 def test_a_value_that_this_process_cannot_rebuild(recorder: Recorder) -> None:
     with pytest.raises(kinetic.PayloadError, match=r"module_that_is_only_on_the_host.*can be imported"):
         handle(recorder.succeeded(value=Unloadable())).result()
+
+
+def test_a_value_that_this_process_has_the_wrong_packages_for(recorder: Recorder) -> None:
+    journal = recorder.succeeded(value=Unloadable(), client=replace(fingerprint(), packages={"kinetic_none": "1.0"}))
+    with pytest.raises(
+        kinetic.PayloadError, match=r"made with kinetic_none 1\.0, and here is no kinetic_none: read it where it was"
+    ):
+        handle(journal).result()
 
 
 # Errors.
@@ -438,6 +447,22 @@ def _start_and_finish(recorder: Recorder, journal: JobJournal) -> None:
     log = journal.claim({"role": "test"})
     log.append(Event(EventKind.ATTEMPT_STARTED, time.time(), {"attempt": 1}))
     _finish(recorder, journal, 7)
+
+
+@pytest.mark.parametrize(
+    ("client", "told"),
+    [({"python": "3.9.1"}, "made with Python 3.9.1"), ({"packages": {"kinetic_none": "1.0"}}, "has no kinetic_none")],
+)
+def test_a_job_that_was_made_elsewhere_is_not_started_from_here(
+    recorder: Recorder, client: dict[str, Any], told: str
+) -> None:
+    journal = recorder.pending(client=replace(fingerprint(), **client))
+    backend, clock = Backend([Liveness.DOWN]), iter(range(0, 10_000, 60))
+    watch = Watch(journal, backend, clock=lambda: float(next(clock)))
+    with pytest.raises(kinetic.SubmissionError, match=told):
+        look_often(watch)
+    assert backend.submitted == []
+    assert journal.state().status is JobStatus.PENDING  # whoever has what it needs can still start it
 
 
 def test_a_job_that_can_never_be_started_says_so_after_three_tries(recorder: Recorder) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import Callable
@@ -11,18 +14,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 import kinetic_ray as kinetic
 from kinetic_ray.config import Target
 from kinetic_ray.core.names import make_id
-from kinetic_ray.core.spec import Fingerprint, JobSpec
+from kinetic_ray.core.outcome import Outcome
+from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import JobStatus
 from kinetic_ray.jobs import JobHandle
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.payload import dump_call
+from kinetic_ray.payload.versions import fingerprint
 from kinetic_ray.store import Store, open_store
 from kinetic_ray.testing.thread_backend import ThreadBackend
+from tests.unit.cli_jobs import BACKEND, Recorder
 from tests.waiting import wait_until
 
 CLIENTS = 72
@@ -49,8 +56,8 @@ class Bench:
 
     def record(self) -> None:
         payload = self.store.put_blob(dump_call(_gated, (self.job_id,)))
-        client = Fingerprint("3.11", "2.60", "3", "0")
-        self.journal.create(JobSpec(self.job_id, "gated", 1.0, "cpu", payload, client, env_id="e"), {"TOKEN": "secret"})
+        spec = JobSpec(self.job_id, "gated", 1.0, "cpu", payload, fingerprint(), env_id="e")
+        self.journal.create(spec, {"TOKEN": "secret"})
 
     def handle(self) -> JobHandle[int]:
         return JobHandle(
@@ -193,3 +200,41 @@ def test_a_client_killed_amid_a_cleanup_leaves_what_the_next_one_finishes(bench:
     bench.handle().cleanup()
     assert bench.handle().status() is JobStatus.NOT_FOUND
     assert [key for key in bench.store.walk("") if not key.startswith("blobs/")] == ["format.json"]
+
+
+PROCESSES = """
+import os, sys, traceback
+import kinetic_ray as kinetic
+
+def wait():
+    try:
+        return kinetic.attach(sys.argv[1], store=sys.argv[2]).result(timeout=120) != 42
+    except BaseException:
+        traceback.print_exc()
+        return 2
+
+children = []
+for _ in range(int(sys.argv[3])):
+    child = os.fork()
+    if not child:
+        os._exit(wait())
+    children.append(child)
+print("they wait", flush=True)
+sys.exit(max(os.waitpid(child, 0)[1] for child in children) != 0)
+"""
+
+
+@pytest.mark.slow
+def test_as_many_processes_agree(tmp_path: Path) -> None:
+    recorder = Recorder(open_store(tmp_path / "store"))
+    journal = recorder.running()
+    command = [sys.executable, "-c", PROCESSES, journal.job_id, recorder.store.url, str(CLIENTS)]
+    env = {**os.environ, "KINETIC_BACKEND": BACKEND, "KINETIC_HOME": str(tmp_path / "home")}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as clients:
+        assert clients.stdout is not None
+        assert clients.stdout.readline() == "they wait\n"
+        blob = recorder.store.write_object(journal.keys.value(1, 1, 0), [cloudpickle.dumps(42)])
+        journal.publish_outcome(1, 1, Outcome(0, ok=True, value=blob))
+        recorder.ended(journal, JobStatus.SUCCEEDED)
+        said, _ = clients.communicate(timeout=180)
+    assert clients.returncode == 0, said

@@ -2,14 +2,12 @@
 
 import os
 import pickle
-import platform
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,10 @@ from kinetic_ray import payload
 from kinetic_ray.backends.local import backend as local
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.records import load_record
-from kinetic_ray.core.spec import Fingerprint, JobSpec
+from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, EventKind, JobState, RankPhase
 from kinetic_ray.journal import JobJournal, list_entries, new_env_id
+from kinetic_ray.payload.versions import fingerprint
 from kinetic_ray.store import Store
 from tests.waiting import wait_until
 
@@ -103,7 +102,7 @@ class Cluster:
             func_name=function.__name__,
             created_at=now,
             payload=spec.pop("payload", None) or self.store.put_blob(payload.dump_call(function, args)),
-            client=Fingerprint(platform.python_version(), version("ray"), version("cloudpickle"), "0"),
+            client=spec.pop("client", None) or fingerprint(),
             env_names=tuple(env or ()),
             env_id=new_env_id() if env else None,
             **{"accelerator": "cpu", "cpus": 0.5, **spec},
