@@ -7,12 +7,13 @@ import logging
 import queue
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, TextIO
 
+from kinetic_ray import config
 from kinetic_ray.core.noise import is_noise
+from kinetic_ray.core.terminal import encodable, is_terminal, sanitize
 
 _LOG = logging.getLogger("kinetic_ray")
 
@@ -20,9 +21,13 @@ _LOG = logging.getLogger("kinetic_ray")
 _PATIENCE = 30.0
 #: Seconds between looks after what this process still holds of its calls, and until a desk that is gone is asked again.
 _TICK, _RETRY = 0.5, 1.0
-#: At the end: seconds in which nothing more was printed (agents pass lines on every twentieth of a second), and the
-#: longest that is waited for that.
-_QUIET, _LONGEST = 0.3, 3.0
+#: At the end: seconds in which nothing comes and nothing is shown, though more is to be expected.
+_LONGEST = 5.0
+_REPLACED = (
+    "kinetic: what passes on the lines of calls was lost, and has begun anew: lines that were printed just before may "
+    "be missing here"
+)
+_UNHEARD = "kinetic: the cluster does not answer: the last lines of this process's calls may be missing here"
 
 
 def prefixed(line: Sequence[Any]) -> str:
@@ -45,18 +50,27 @@ def prefixed(line: Sequence[Any]) -> str:
 def show(lines: Iterable[Sequence[Any]]) -> None:
     """Prints lines of calls where the process prints now (a notebook's cell, say), kinetic's own as its errors.
 
-    As of jobs, gloo's words at each connection are left out.
+    As of jobs, a terminal gets no control codes, and gloo's words at each connection are left out.
     """
     lines = [line for line in lines if not is_noise(line[3])]
-    _print(sys.stdout, [prefixed(line) for line in lines if line[0]])
-    _print(sys.stderr, [line[3] for line in lines if not line[0]])
+    _print(sys.stdout, [line for line in lines if line[0]])
+    _print(sys.stderr, [line for line in lines if not line[0]])
 
 
-def _print(stream: TextIO | None, lines: Sequence[str]) -> None:
-    if lines and stream is not None:
-        with contextlib.suppress(OSError, ValueError):  # closed, or a broken pipe: the calls themselves go on
-            stream.write("".join(f"{line}\n" for line in lines))
-            stream.flush()
+def _print(stream: TextIO | None, lines: Sequence[Sequence[Any]]) -> None:
+    if not lines or stream is None:
+        return
+    with contextlib.suppress(OSError, ValueError):  # closed, or a broken pipe: the calls themselves go on
+        text = "".join(f"{line}\n" for line in _printable(lines, is_terminal(stream)))
+        stream.write(encodable(text, stream))
+        stream.flush()
+
+
+def _printable(lines: Sequence[Sequence[Any]], for_terminal: bool) -> list[str]:
+    """Lines as they are printed; for a terminal without control codes, and what was drawn over is left out."""
+    color = for_terminal and config.color()
+    shown = [(*line[:3], sanitize(line[3], color=color)) if for_terminal else line for line in lines]
+    return [prefixed(line) if line[0] else line[3] for line in shown]
 
 
 class Listener:
@@ -91,6 +105,8 @@ class Listener:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._asked: Future[dict[str, Any]] | None = None  # and not taken yet
+        self._got = ("", 0)  # box and number of the last answer
+        self._heard = 0  # answers
 
     def start(self) -> None:
         """Begins; does nothing when it has begun."""
@@ -104,8 +120,10 @@ class Listener:
             return
         self._stopping.set()
         self._answers.put(None)
-        self._thread.join(_LONGEST)
-        self._drain()
+        seen = -1
+        while self._thread.is_alive() and seen != self._heard:  # as long as there is something, however slow
+            seen = self._heard
+            self._thread.join(_LONGEST + 1)
 
     def _run(self) -> None:
         while not self._stopping.is_set() and not self._is_over():
@@ -114,10 +132,13 @@ class Listener:
                 self._take(self._await_answer())
             except Exception as exc:  # noqa: BLE001 - the desk is gone, or Ray is: calls tell of that, not this thread
                 _LOG.debug("listening to the desk broke off: %s", exc)
+                self._asked = None
                 self._stopping.wait(_RETRY)
+        if not self._is_over():
+            self._drain()
 
     def _ask(self) -> Future[dict[str, Any]]:
-        asked: Future[dict[str, Any]] = self._desk.listen.remote(self._client, _PATIENCE).future()
+        asked: Future[dict[str, Any]] = self._desk.listen.remote(self._client, _PATIENCE, self._got).future()
         self._asked = asked
         return asked
 
@@ -133,21 +154,36 @@ class Listener:
             return None if answer is None else answer.result()
 
     def _take(self, answer: dict[str, Any] | None) -> None:
-        if answer is not None:
-            self._asked = None
-            self._recall(answer["recalled"])
+        if answer is None:
+            return
+        self._asked = None
+        self._heard += 1
+        got = (answer["box"], answer["number"])
+        self._recall(answer["recalled"])
+        if self._got[0] not in ("", got[0]):
+            self._show([["", 0, "", _REPLACED]])
+        if got != self._got:  # else it has come before
+            self._got = got
             self._show(answer["lines"])
 
     def _drain(self) -> None:
         """Shows what comes in the last moment: a call's lines may be a little behind its value.
 
-        The question that is on its way is the one that gets them.
+        The desk fetches what agents still have. The question that is on its way is the one that gets it.
         """
-        deadline = time.monotonic() + _LONGEST
         try:
-            while (left := deadline - time.monotonic()) > 0:
-                self._take((self._asked or self._ask()).result(timeout=min(left, _QUIET)))
-        except TimeoutError:
-            return
+            flushed = self._desk.flush.remote(self._client).future()
+            is_last, answer = False, self._last_answer()
+            while not is_last or answer["lines"]:
+                is_last = flushed.done()  # then there is no more than the next answers have
+                self._ask()
+                answer = self._last_answer()
         except Exception as exc:  # noqa: BLE001 - as above: the end must not fail over a few lines
-            _LOG.debug("the last lines of this process's calls were lost: %s", exc)
+            if not self._is_over():
+                _LOG.debug("the last lines of this process's calls were lost: %s", exc)
+                self._show([["", 0, "", _UNHEARD]])
+
+    def _last_answer(self) -> dict[str, Any]:
+        answer = (self._asked or self._ask()).result(timeout=_LONGEST)
+        self._take(answer)
+        return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections import defaultdict
@@ -48,6 +49,7 @@ class Agent:
         dead: Why it is gone, once it is.
         slice_name: The slice that its host belongs to; "" for a CPU host.
         opened: The gang that it was opened for last, and what that served.
+        heard: Number of the last lines that it has passed on.
     """
 
     place: str
@@ -64,6 +66,7 @@ class Agent:
     dead: str = ""
     slice_name: str = ""
     opened: tuple[str, Order] | None = None
+    heard: int = 0
 
     @property
     def actor_id(self) -> str:
@@ -87,6 +90,16 @@ class Agent:
         if self.found is None:
             self.found = await self.actor.describe.remote()
         return self.found
+
+    def is_news(self, number: int) -> bool:
+        """Whether lines come for the first time: it says again what it isn't sure to have said."""
+        is_news, self.heard = number > self.heard, max(number, self.heard)
+        return is_news
+
+    async def flush(self, client: str, patience: float) -> None:
+        """Has it pass on what was printed by now, for a client that goes; gives up after `patience` seconds."""
+        with contextlib.suppress(TimeoutError, RayError):
+            await asyncio.wait_for(_answer(self.actor.flush.remote(client, patience)), patience)
 
     async def end(self, gang: str, reason: str = "", message: str = "") -> None:
         """Ends a gang's child; an agent that doesn't answer goes with it."""
@@ -121,6 +134,10 @@ class Agents:
 
     def at(self, place: str) -> Agent | None:
         return self._all.get(place)
+
+    async def flush(self, client: str, patience: float) -> None:
+        """Has all of them pass on what was printed by now."""
+        await asyncio.gather(*(agent.flush(client, patience) for agent in self._all.values() if agent.opened))
 
     def find(self, actor_id: str) -> Agent | None:
         """One that lives as far as is known."""

@@ -35,6 +35,8 @@ _CONCURRENCY = 100_000
 _LEND_PATIENCE = 60.0
 #: Until a killed instance counts as gone, though its host doesn't answer.
 _CLEAR_PATIENCE = 15.0
+#: For agents that pass on the last lines for a process that goes.
+_FLUSH_PATIENCE = 2.0
 #: For what blocks: gangs that wait to be placed must not hold up one that gives its place back.
 _THREADS = 64
 #: How often it is looked whether those who call still live, and the supervisor hears that the cluster is in use.
@@ -119,15 +121,27 @@ class Desk:
             return await self._instances.lend(told.actor, told.client, _LEND_PATIENCE)
         return await self._floor.lend(told.client, keys_of(order)[0], _LEND_PATIENCE)
 
-    async def listen(self, client: str, patience: float) -> dict[str, Any]:
+    async def listen(self, client: str, patience: float, got: Sequence[Any] | None = None) -> dict[str, Any]:
         """What a process is to be told, as soon as there is something, or after `patience` seconds.
 
+        Args:
+            client: The process.
+            patience: Seconds.
+            got: "box" and "number" of the last answer that has come, ("", 0) before the first: then one that was lost
+                on its way comes again. None: all have come.
+
         Returns:
-            {"lines": [[function, rank, where, text], ...], "recalled": [ids of gangs that aren't lent any more]}.
-            Lines without a function are kinetic's own.
+            {"lines": [[function, rank, where, text], ...], "recalled": [ids of gangs that aren't lent any more],
+            "box": where this was kept, "number": the answer's}. Lines without a function are kinetic's own.
         """
         await self._beginning.ensure()
-        return await self._clients.listen(client, patience)
+        return await self._clients.listen(client, patience, got)
+
+    async def flush(self, client: str) -> None:
+        """A process is about to go: listening to it has all that its calls have printed by now, and waits no more."""
+        await self._beginning.ensure()
+        await self._agents.flush(client, _FLUSH_PATIENCE)
+        self._clients.hurry(client)
 
     async def leave(self, client: str) -> None:
         """A process goes: its calls are dropped, what it made ends."""
@@ -140,15 +154,20 @@ class Desk:
         self._instances.kill(actor)
         await self._instances.until_cleared(actor, _CLEAR_PATIENCE)
 
-    async def say(self, place: str, client: str, rank: int, name: str, lines: Sequence[str]) -> None:
-        """An agent passes on what its child has printed."""
+    async def say(self, place: str, number: int, source: Sequence[Any], lines: Sequence[str]) -> None:
+        """An agent passes on what a child has printed; returns when it may pass on more.
+
+        Args:
+            place: The agent's name.
+            number: Of these lines among its; the same again are no news.
+            source: See :class:`Source`.
+            lines: What was printed.
+        """
         await self._beginning.ensure()
         agent = self._agents.at(place)
-        gang = None if agent is None else self._floor.owner_at(agent) or self._instances.owner_at(agent)
-        if gang is not None:
-            where = gang.hosts[rank].where if rank < len(gang.hosts) else ""
-            told = name or gang.order.name  # before its first call a child prints for the gang as a whole
-            self._clients.say(client or gang.client, [[told, rank, where, line] for line in lines])
+        if agent is None or agent.is_news(number):
+            client, name, rank, where = source
+            await self._clients.say(client, [[name, rank, where, line] for line in lines])
 
     async def explain(self, actor_id: str) -> None:
         """Says what became of a host that a process has called itself, where its Ray actor is gone or out of reach.
@@ -252,7 +271,7 @@ class Desk:
         """Tells processes whose calls wait for long what they wait for."""
         waits = [*self._floor.waits(), *self._instances.waits()]
         for client, line in self._telling.look(waits, time.monotonic()):
-            self._clients.say(client, [["", 0, "", line]])
+            self._clients.note(client, line)
 
     def _calling(self) -> set[str]:
         calling = {errand.order.client for errand in self._errands.values()}

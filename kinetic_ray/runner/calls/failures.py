@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from kinetic_ray.core.state import Reason
+from kinetic_ray.core.terminal import sanitize_text
 from kinetic_ray.errors import JobCancelled, JobError, JobFailed, JobTimeout, add_note, is_stand_in
 from kinetic_ray.runner.calls.packing import keeps_packed
 
@@ -83,8 +84,8 @@ class CallFailure(Exception):
         return self.exit_code is None and bool(self.traceback)
 
     def words(self) -> str:
-        """Everything that is known, for people."""
-        lines = [self._headline()]
+        """Everything that is known, for people: on their terminals, so without control codes."""
+        lines = [sanitize_text(self._headline())]
         if self.traceback and self.pickled is None:
             lines += ["remote traceback:", _indented(self.traceback)]
         elif self.traceback:
@@ -120,7 +121,7 @@ class CallFailure(Exception):
         # SystemExit or KeyboardInterrupt from afar must not end this process as if they were its own.
         if not isinstance(raised, Exception) or is_stand_in(raised):
             return None
-        add_note(raised, f"\nRaised in {self._place()}:\n{self.traceback.rstrip()}")
+        add_note(raised, sanitize_text(f"\nRaised in {self._place()}:\n{self.traceback.rstrip()}"))
         return raised
 
     def _rebuilt(self) -> BaseException | None:
@@ -156,4 +157,4 @@ def reopen_failure(*values: Any) -> BaseException:
 
 
 def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.rstrip().splitlines())
+    return "\n".join(f"  {line}" for line in sanitize_text(text.rstrip()).split("\n"))

@@ -271,8 +271,9 @@ class Gang:
         wish = self.order.wish
         tasks = tasks_of(wish, self.gang_id, self.hosts, await self._meeting(), simulated=self._simulated)
         opening = []
-        for agent, task in zip(self._mine, tasks, strict=True):
+        for agent, task, host in zip(self._mine, tasks, self.hosts, strict=True):
             seat = {"gang": self.gang_id, "client": client, "wish": wish.to_dict(), "task": task.to_dict()}
+            seat["prints"] = (self.order.client, self.order.name, host.where)
             has_it = agent.archive == wish.bundle
             opening.append(_answer(agent.actor.open.remote(seat, None if has_it else archive)))
             agent.tenant, agent.archive = self.gang_id, wish.bundle

@@ -32,8 +32,8 @@ class Head:
 
     @property
     def prints_for(self) -> str:
-        """Who gets its lines: the process that calls a function, whoever made an instance."""
-        return self.order.client if self.order.kind == "function" else self.client
+        """Who gets its lines: the process that calls."""
+        return self.order.client
 
     @property
     def order_bytes(self) -> bytes:

@@ -14,6 +14,7 @@ import ray
 
 from kinetic_ray.core.state import Reason
 from kinetic_ray.runner.calls import fetching
+from kinetic_ray.runner.calls.courier import Source
 from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.functions import Functions
 from kinetic_ray.runner.calls.heads import Head, read_head, split
@@ -23,8 +24,8 @@ from kinetic_ray.runner.calls.warm import WarmChild
 from kinetic_ray.runner.hosting import describe_host
 from kinetic_ray.runner.ports import PortKeeper
 
-#: Gets lines of a child: client, rank, the call's name, lines.
-Say = Callable[[str, int, str, Sequence[str]], None]
+#: Gets lines of a child; returns when it can take more.
+Say = Callable[[Source, Sequence[str]], None]
 #: Gives a call that came too late to the desk: the order's bytes and the packed arguments; gives its value.
 Forward = Callable[[bytes, Packed], Any]
 
@@ -57,17 +58,16 @@ class CallHost:
 
         Args:
             title: What Ray shows for this actor.
-            say: Gets the children's output, in batches, from a thread of its own.
+            say: Gets the children's output, in batches, from threads of their own, which wait for it.
             forward: Gets calls of gangs of one rank for which this host is not open (any more).
             in_actor: Says that this process is the actor's own, in which values stay packed.
         """
         if in_actor:
             keep_packed()
         self._title = title
-        self._say = say
         self._forward = forward
         self._ports = PortKeeper()
-        self._tenancy = Tenancy(self._pass_lines)
+        self._tenancy = Tenancy(say or _hear_nothing)
         self._learned = Functions()
         self._turn = threading.Lock()  # of the call that runs
         self._stopped = threading.Event()
@@ -163,6 +163,11 @@ class CallHost:
             self._tenancy.announce_end(gang)
 
     @_control
+    def flush(self, client: str, patience: float) -> None:
+        """Returns when what children have printed by now is said, or it takes too long; a client waits for it."""
+        self._tenancy.flush(client, patience)
+
+    @_control
     def stop(self) -> None:
         """Ends everything on this host: the child, the zygote, the working folder."""
         self._tenancy.close()
@@ -188,6 +193,6 @@ class CallHost:
         except ray.exceptions.RayTaskError as exc:
             raise fetching.cause_of(exc) from None
 
-    def _pass_lines(self, client: str, rank: int, name: str, lines: Sequence[str]) -> None:
-        if self._say is not None:
-            self._say(client, rank, name, lines)
+
+def _hear_nothing(_source: Source, _lines: Sequence[str]) -> None:
+    return

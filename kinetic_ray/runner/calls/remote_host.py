@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
 import ray
@@ -12,6 +13,7 @@ from ray._private.worker import global_worker
 
 from kinetic_ray.core.state import Reason
 from kinetic_ray.runner.calls.again import Again, is_to_be_kept
+from kinetic_ray.runner.calls.courier import Courier, Source
 from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.functions import Functions
 from kinetic_ray.runner.calls.heads import Head, read_head, split
@@ -46,7 +48,7 @@ class RemoteCallHost:
             desk: The desk's handle.
             place: By what name the desk knows this agent.
         """
-        self._host = CallHost(title, self._say, self._forward, in_actor=True)
+        self._host = CallHost(title, Courier(self._say).carry, self._forward, in_actor=True)
         self._desk = desk
         self._place = place
         self._running: set[int] = set()  # threads
@@ -89,6 +91,10 @@ class RemoteCallHost:
     @_control
     def announce_end(self, gang: str) -> None:
         self._host.announce_end(gang)
+
+    @_control
+    def flush(self, client: str, patience: float) -> None:
+        self._host.flush(client, patience)
 
     @_control
     def stop(self) -> None:
@@ -143,8 +149,9 @@ class RemoteCallHost:
             self._used_at = time.monotonic()
             self._running.discard(thread)
 
-    def _say(self, client: str, rank: int, name: str, lines: Sequence[str]) -> None:
-        self._desk.say.remote(self._place, client, rank, name, list(lines))
+    def _say(self, number: int, source: Source, lines: Sequence[str]) -> Future[Any]:
+        future: Future[Any] = self._desk.say.remote(self._place, number, tuple(source), list(lines)).future()
+        return future
 
     def _forward(self, order: bytes, packed: Packed) -> Packed:
         """A call that came too late for this host goes to the desk, with the code that it needs."""

@@ -7,12 +7,14 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.core.spec import BundleRef
 from kinetic_ray.core.state import Reason
 from kinetic_ray.errors import ConfigError, UsageError
+from kinetic_ray.runner.calls.courier import Source
 from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.calls.heads import Head
 from kinetic_ray.runner.calls.output import Whose
@@ -38,12 +40,14 @@ class Seat:
         client: For which client they are.
         wish: What was asked for.
         task: The rank.
+        prints: Whose lines are that no call has printed: a client, a name, and the place of all lines.
     """
 
     gang: str
     client: str
     wish: Wish
     task: RankTask
+    prints: tuple[str, str, str] = ("", "", "")
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Seat:
@@ -51,7 +55,8 @@ class Seat:
         task = replace(RankTask.from_dict(data["task"]), job_id=data["gang"], serves=True)
         if wish.bundle and task.bundle is None:
             task = replace(task, bundle=BundleRef(Blob(wish.bundle, 0), wish.sys_path, wish.cwd))
-        return Seat(data["gang"], data["client"], wish, task)
+        client, name, where = data.get("prints", ("", "", ""))
+        return Seat(data["gang"], data["client"], wish, task, (client, name, where))
 
     @property
     def plan(self) -> HostPlan:
@@ -83,11 +88,11 @@ def _way_to_ray() -> dict[str, str]:
 class Tenancy:
     """The host's zygote, its child, its seat. Thread-safe."""
 
-    def __init__(self, tell: Callable[[str, int, str, Sequence[str]], None]) -> None:
+    def __init__(self, tell: Callable[[Source, Sequence[str]], None]) -> None:
         """Begins empty.
 
         Args:
-            tell: Gets the lines of a child: client, rank, the call's name, lines.
+            tell: Gets the lines of children. Called in a thread of the child's, which waits for it.
         """
         self._tell = tell
         self._zygotes = ZygoteKeeper()
@@ -95,6 +100,7 @@ class Tenancy:
         self._lock = threading.Lock()  # of the fields below, never held for long
         self._seat: Seat | None = None
         self._child: WarmChild | None = None
+        self._printing: list[WarmChild] = []  # and those before it, until all of theirs is passed on
         self._lives_for: Seat | None = None
         self._archives: dict[str, bytes] = {}
         self._numbers = itertools.count(1)
@@ -170,6 +176,13 @@ class Tenancy:
         if child is not None and seat is not None and seat.gang == gang:
             child.terminate()
 
+    def flush(self, client: str, patience: float) -> None:
+        """Has what was printed by now passed on, see :meth:`Output.flush`."""
+        with self._lock:
+            printing = list(self._printing)
+        for child in printing:
+            child.flush(client, patience)
+
     def close(self) -> None:
         """Ends everything."""
         with self._moving:
@@ -218,13 +231,16 @@ class Tenancy:
         env = {"KINETIC_NODE_ID": node_id(), **_way_to_ray(), **seat.task.env}
         task = replace(seat.task, work_dir=str(folder), env=env)
         facts = {"python": seat.wish.python, "main": seat.wish.main}
-        return WarmChild(zygote, task, (facts, archive), self._take)
-
-    def _take(self, whose: Whose, lines: Sequence[str]) -> None:
+        child = WarmChild(zygote, task, (facts, archive), partial(self._take, seat))
         with self._lock:
-            seat = self._lives_for
-        if seat is not None:
-            self._tell(whose.client or seat.client, seat.task.rank, whose.name, lines)
+            self._printing = [*(one for one in self._printing if not one.is_silent), child]
+        return child
+
+    def _take(self, seat: Seat, whose: Whose, lines: Sequence[str]) -> None:
+        """Lines of a child that was made for a seat; those of one that is gone may come when the next is there."""
+        client, name, where = seat.prints
+        client = whose.client or seat.client or client
+        self._tell(Source(client, whose.name or name, seat.task.rank, where), lines)
 
     def _vacate(self, *, busy: bool) -> None:
         """Makes room for another child."""

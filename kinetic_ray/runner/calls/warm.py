@@ -118,7 +118,9 @@ class WarmChild:
                     self._frames.send_short(_CALL, number, head.route, b"", packed)
                 else:
                     self._frames.send(_CALL, [head.route, *to_parts(packed, live.name_of)], number)
-                value = self._answer(head, self._hear(head.order.timeout))
+                frame = self._hear(head.order.timeout)
+                self._output.finish()
+                value = self._answer(head, frame)
             except OSError:  # it could not be told: it has just died
                 raise self._gone(head, "before it could be called") from None
             except (FrameError, ValueError, LookupError, TypeError) as exc:
@@ -131,6 +133,15 @@ class WarmChild:
     def knows(self, digest: str) -> bool:
         """Whether it has that function already."""
         return digest in self._known
+
+    def flush(self, client: str, patience: float) -> bool:
+        """Has what it has printed by now passed on, see :meth:`Output.flush`."""
+        return self._output.flush(client, patience)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has ended, and all that it has printed is passed on."""
+        return self._output.is_over
 
     def kill(self, reason: str, message: str) -> None:
         """Ends it with all below it; returns when they are gone. A running call fails for the reason given."""
@@ -202,6 +213,7 @@ class WarmChild:
         if frame is None:
             raise self._gone(head, f"while it was set up (phase {self._phase or 'fetch'})")
         if frame.kind == Kind.FAILED:
+            self._output.finish()
             raise self._failure(head, frame)
         with self._noticing:
             self._ready = True
@@ -248,7 +260,6 @@ class WarmChild:
 
     def _failure(self, head: Head, frame: Frame) -> CallFailure:
         told = json.loads(bytes(frame.parts[0]))
-        self._output.settle(_LAST_WORDS)
         failure = self._fail(head, told["reason"], told["message"])
         return self._read(failure.with_fields(traceback=told["traceback"], pickled=bytes(frame.parts[1]) or None))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from kinetic_ray.runner.calls.courier import Source
 from kinetic_ray.runner.calls.heads import call_head
 from kinetic_ray.runner.calls.host import CallHost
 from kinetic_ray.runner.calls.packing import Packed, opened, pack_arguments, pack_function
@@ -96,10 +97,10 @@ class Hosts:
             agent.stop()
         self.pool.shutdown()
 
-    def _hear(self, client: str, rank: int, name: str, lines: Sequence[str]) -> None:
+    def _hear(self, source: Source, lines: Sequence[str]) -> None:
         with self.changed:
-            self.lines += [(client, rank, line) for line in lines]
-            self.named += [(name, line) for line in lines]
+            self.lines += [(source.client, source.rank, line) for line in lines]
+            self.named += [(source.name, line) for line in lines]
             self.changed.notify_all()
 
     def _forward(self, order: bytes, packed: Packed) -> str:

@@ -76,6 +76,15 @@ def shout(lines: int) -> None:
     sys.stdout.write("no end")
 
 
+def write(text: str) -> None:
+    sys.stdout.write(text)
+
+
+def flood(lines: int) -> None:
+    for number in range(lines):
+        print(f"line {number}")  # noqa: T201
+
+
 def answer_twice() -> str:
     """Something in its process answers for the call, and then the call does."""
     import gc

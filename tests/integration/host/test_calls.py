@@ -331,9 +331,52 @@ def test_lines_arrive_with_client_and_rank(host: Hosts, capfd: pytest.CaptureFix
 def test_lines_bear_the_name_of_the_call_that_printed_them(host: Hosts) -> None:
     for number in range(30):
         host.run(served.shout, 1, name=f"call {number % 3}")
-    wait_until(lambda: len(host.named) >= 89, what="all lines but the last, which has no end")
     texts = ("line 0", "to stderr", "no end")
-    assert host.named == [(f"call {number % 3}", text) for number in range(30) for text in texts][:89]
+    wait_until(lambda: len(host.named) >= 90, what="all lines")
+    assert host.named == [(f"call {number % 3}", text) for number in range(30) for text in texts]
+
+
+def test_half_a_line_is_shown_at_its_call_s_end_and_never_joined_to_the_next(host: Hosts) -> None:
+    for number in range(20):
+        host.run(served.write, f"half {number}")
+        wait_until(lambda n=number: host.texts()[n:] == [f"half {n}"], what="the half line")
+    host.run(served.write, "50 %\r100 %")
+    host.run(served.write, "whole\n")
+    wait_until(lambda: len(host.lines) >= 22, what="all lines")
+    assert host.texts() == [*(f"half {number}" for number in range(20)), "50 %\r100 %", "whole"]
+
+
+def test_all_lines_of_a_flood_arrive_in_order(host: Hosts) -> None:
+    host.run(served.flood, 60_000)
+    host.agents[0].flush("client-1", 60.0)
+    assert host.texts() == [f"line {number}" for number in range(60_000)]
+
+
+def test_a_program_prints_no_faster_than_its_lines_are_taken(host: Hosts) -> None:
+    host.changed.acquire()  # which it takes to hear
+    [running] = host.start(served.flood, 300_000)
+    with pytest.raises(TimeoutError):
+        running.result(1.0)
+    host.changed.release()
+    running.result(90)
+    host.agents[0].flush("client-1", 60.0)
+    assert len(host.texts()) == 300_000 and host.texts()[-1] == "line 299999"
+
+
+def test_what_a_killed_child_has_printed_is_its_own_caller_s(host: Hosts) -> None:
+    """Also where its lines are taken only when the next one, for another process, is there."""
+    host.run(os.getpid)  # its set-up is no part of this
+    with host.changed:
+        failure = failure_of(host.run, served.end, "kill", name="dies", client="client-1")
+        host.client = "client-2"
+        host.open()
+        running = host.start(served.write, "of the next\n", client="client-2")
+        assert "about to kill" in failure.log_tail
+    for each in running:
+        each.result(60)
+    for client in ("client-1", "client-2"):
+        host.agents[0].flush(client, 60.0)
+    assert sorted(host.lines) == [("client-1", 0, "about to kill"), ("client-2", 0, "of the next")]
 
 
 def test_exit_handlers_run_at_a_clean_end(host: Hosts, tmp_path: Path) -> None:
