@@ -86,7 +86,8 @@ class Rank:
         if task.runtime == "jax":
             distributed.join(task)
         self._enter(RankPhase.LOAD)
-        function, args, kwargs = payload.load_call(pickled, code_root(task), store.get_blob)
+        fetch = lambda blob: retried(partial(store.get_blob, blob))  # noqa: E731
+        function, args, kwargs = payload.load_call(pickled, code_root(task), fetch)
         pose_as_main(function)
         self._enter(RankPhase.CALL)
         return call(function, args, kwargs)
