@@ -298,7 +298,7 @@ def until_ended(watch: Watch, timeout: float | None = None, show: Callable[[JobS
         left = None if deadline is None else deadline - time.monotonic()
         try:
             state = watch.look(left)
-        except (JobLost, SubmissionError):
+        except KineticError:  # the job is lost, or its records are
             _show_rest(show, watch.state)
             raise
         if state.is_terminal:

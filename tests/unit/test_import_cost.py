@@ -39,5 +39,10 @@ def test_declaring_a_function_loads_nothing_heavy(loaded_by_declaring: set[str],
     assert not {name for name in loaded_by_declaring if name.split(".")[0] == package}
 
 
+def test_handles_leave_event_loops_to_those_who_have_one() -> None:
+    loaded = _new_modules("import kinetic_ray.jobs")
+    assert not loaded & {"asyncio", "ray", "rich", "click"}
+
+
 def test_import_loads_few_modules(loaded: set[str]) -> None:
     assert len(loaded) <= MOST_MODULES, sorted(loaded)

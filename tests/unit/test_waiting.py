@@ -18,7 +18,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kinetic_ray as kinetic
@@ -27,7 +27,9 @@ from kinetic_ray.config import Target
 from kinetic_ray.core.outcome import Outcome
 from kinetic_ray.core.state import JobState, JobStatus
 from kinetic_ray.jobs import JobHandle, LogLine
-from kinetic_ray.jobs.watching import Watch
+from kinetic_ray.jobs.logs import LogPump
+from kinetic_ray.jobs.showing import Reporting
+from kinetic_ray.jobs.watching import Watch, until_ended
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.store import Store, open_store
 from kinetic_ray.store.memory import open_memory
@@ -332,6 +334,16 @@ def test_damage_that_goes_is_none(recorder: Recorder) -> None:
         assert watch.look().status is JobStatus.RUNNING
 
 
+def test_a_log_is_shown_although_the_records_are_damaged(recorder: Recorder) -> None:
+    told, ticks = Told(), iter(range(0, 10**6, 60))
+    journal = damaged(recorder, b"torn")
+    journal.store.create(journal.keys.log(1, 1, 0), b"all of it\n")
+    watch = Watch(journal, LiveBackend(HOME), clock=lambda: float(next(ticks)))
+    with pytest.raises(kinetic.DataError, match="damaged"):
+        until_ended(watch, show=Reporting(told, LogPump(journal.store, journal.keys)))
+    assert told.data == b"all of it\n"
+
+
 def test_records_of_a_newer_version_are_told_at_once(recorder: Recorder) -> None:
     journal = damaged(recorder, b'{"kind":"events","version":99,"sig":null}\n')
     for call in (lambda: handle(journal).result(), lambda: asyncio.run(_await(handle(journal)))):
@@ -447,6 +459,7 @@ def test_the_lines_of_all_ranks(recorder: Recorder, store: Store) -> None:
         asyncio.run(collect(job, 4))
 
 
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from([b"a", b"\n", b"b\nc", b"\r", b"\n\n"]))))
 def test_every_line_once_with_its_attempt(steps: list[tuple[int, bytes]]) -> None:
     recorder = Recorder(open_store(f"memory://{uuid.uuid4()}"))
