@@ -15,6 +15,7 @@ from kinetic_ray.cli.exits import ExitCode
 from kinetic_ray.cli.findings import CHECKS, Finding, home_of, is_stale, judge_socket_path
 from kinetic_ray.cli.local import ask, open_jobs
 from kinetic_ray.cli.output import json_option, print_json, print_table, say
+from kinetic_ray.cli.privacy import check_secrets, check_values
 from kinetic_ray.errors import KineticError
 from kinetic_ray.ui.text import counted
 from kinetic_ray.version import __version__
@@ -30,7 +31,7 @@ def doctor(as_json: bool) -> None:
 
     Nothing is started or changed.
     """
-    found = [*(check() for check in CHECKS), *embedded()]
+    found = [*(check() for check in (*CHECKS, check_secrets, check_values)), *embedded()]
     failed = sum(finding.level == "fail" for finding in found)
     if as_json:
         print_json({"version": __version__, "ok": not failed, "findings": [asdict(finding) for finding in found]})
