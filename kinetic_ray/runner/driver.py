@@ -283,7 +283,8 @@ class Driver:
             steps.append(self._release)
         if self._liveline is not None:
             steps.append(self._liveline.close)
-        steps += [self._recorder.close, self._echo.close]  # nobody waits for the echo: all is given back by then
+        steps += [self._recorder.close, self._recorder.withdraw]
+        steps.append(self._echo.close)  # nobody waits for the echo: all is given back by then
         for step in steps:
             try:
                 step()

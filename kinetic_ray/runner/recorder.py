@@ -85,6 +85,10 @@ class Recorder:
         if self._failure is not None:
             raise self._failure
 
+    def withdraw(self) -> None:
+        """Once nothing of this driver runs: what ranks wrote late of a job that was cleaned up goes as well."""
+        self._log.stands()
+
     def _run(self) -> None:
         try:
             self._write_until_closed()

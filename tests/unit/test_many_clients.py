@@ -205,10 +205,13 @@ def test_a_client_killed_amid_a_cleanup_leaves_what_the_next_one_finishes(bench:
 PROCESSES = """
 import os, sys, traceback
 import kinetic_ray as kinetic
+import tests.unit.cli_jobs  # once, not in each of them
+
+kinetic.attach
 
 def wait():
     try:
-        return kinetic.attach(sys.argv[1], store=sys.argv[2]).result(timeout=120) != 42
+        return kinetic.attach(sys.argv[1], store=sys.argv[2]).result() != 42
     except BaseException:
         traceback.print_exc()
         return 2
@@ -236,5 +239,5 @@ def test_as_many_processes_agree(tmp_path: Path) -> None:
         blob = recorder.store.write_object(journal.keys.value(1, 1, 0), [cloudpickle.dumps(42)])
         journal.publish_outcome(1, 1, Outcome(0, ok=True, value=blob))
         recorder.ended(journal, JobStatus.SUCCEEDED)
-        said, _ = clients.communicate(timeout=180)
+        said, _ = clients.communicate()
     assert clients.returncode == 0, said
