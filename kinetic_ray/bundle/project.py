@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Bundle:
         cwd: The working folder, relative to the root.
     """
 
-    data: bytes
+    data: bytes = field(repr=False)
     sys_path: tuple[str, ...]
     cwd: str
 

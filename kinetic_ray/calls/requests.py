@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kinetic_ray.runner.calls.wish import Order
@@ -20,7 +20,7 @@ class Request:
     """
 
     order: Order
-    data: bytes
+    data: bytes = field(repr=False)
     code: Sequence[Any]
 
     @property

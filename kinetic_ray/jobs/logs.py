@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.state import JobState
@@ -94,7 +94,7 @@ class Piece:
     """
 
     place: tuple[int, int]
-    data: bytes
+    data: bytes = field(repr=False)
 
 
 class LogPump:

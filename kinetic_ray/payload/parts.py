@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kinetic_ray.core.outcome import Blob
@@ -32,8 +32,8 @@ class Payload:
         modules: Names of the modules that it refers to.
     """
 
-    function: bytes
-    arguments: bytes
+    function: bytes = field(repr=False)
+    arguments: bytes = field(repr=False)
     buffers: tuple[memoryview, ...] = ()
     captured: int = 0
     main: str | None = None

@@ -60,7 +60,7 @@ class Errand:
 
     number: int
     order: Order
-    told: bytes
+    told: bytes = field(repr=False)
     code: Code
     packed: Any
     done: asyncio.Future[Value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from kinetic_ray.core.state import Reason
@@ -44,7 +44,7 @@ class CallFailure(Exception):
     where: str = ""
     log_tail: str = ""
     traceback: str = ""
-    pickled: bytes | None = None
+    pickled: bytes | None = field(default=None, repr=False)
     exit_code: int | None = None
     gang: str = ""
     actor: str = ""

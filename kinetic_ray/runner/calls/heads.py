@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from kinetic_ray.runner.calls.wish import Order
@@ -28,7 +28,7 @@ class Head:
     client: str
     order: Order
     keeps: bool
-    route: bytes
+    route: bytes = field(repr=False)
 
     @property
     def prints_for(self) -> str:
