@@ -26,10 +26,11 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     Args:
         take_buffer: As `buffer_callback` of :class:`pickle.Pickler`: takes large buffers beside the pickle.
+        limit: Most bytes; a ValueError comes before more are made of a large object.
     """
 
-    def __init__(self, take_buffer: TakeBuffer | None = None) -> None:
-        self._file = io.BytesIO()
+    def __init__(self, take_buffer: TakeBuffer | None = None, limit: int | None = None) -> None:
+        self._file = io.BytesIO() if limit is None else _Bounded(limit)
         super().__init__(self._file, protocol=5, buffer_callback=take_buffer)
 
     def dumps(self, obj: object) -> bytes:
@@ -42,6 +43,18 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _view_reduced(obj)
         reduced = super().reducer_override(obj)
         return with_home(obj, reduced) if isinstance(obj, type) else reduced
+
+
+class _Bounded(io.BytesIO):
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._left = limit
+
+    def write(self, data: Any) -> int:
+        self._left -= memoryview(data).nbytes
+        if self._left < 0:
+            raise ValueError("it is too large")
+        return super().write(data)
 
 
 class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]

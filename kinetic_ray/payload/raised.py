@@ -171,9 +171,7 @@ def _pickled(exc: BaseException, limit: int) -> tuple[bytes | None, str]:
     best, most, noted = None, -1, ""
     for form, note in forms_of(exc, limit):
         try:
-            data = ValuePickler().dumps(form)
-            if len(data) > limit:
-                continue
+            data = ValuePickler(limit=limit).dumps(form)
             kept, everything = kept_of(exc, pickle.loads(data))
         # Out of here even a KeyboardInterrupt would end the process in the user's error's place. Nobody interrupts a
         # rank in earnest; those are killed.

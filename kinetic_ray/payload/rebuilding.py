@@ -187,9 +187,10 @@ def _without_what_stays(parts: Parts, limit: int) -> tuple[Parts, str]:
 
 def _travels(value: object, limit: int) -> bool:
     try:
-        return len(ValuePickler().dumps(value)) <= limit // 2
+        ValuePickler(limit=limit // 2).dumps(value)
     except BaseException:  # noqa: BLE001 - as of the exception itself
         return False
+    return True
 
 
 def _left_behind(value: object) -> LeftBehind:

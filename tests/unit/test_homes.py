@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from collections import namedtuple
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ import pytest
 
 from kinetic_ray.payload.homes import layout_of
 from kinetic_ray.payload.pickling import ValuePickler
+from kinetic_ray.runner.calls.packing import pack_value
 
 ROOT = Path(__file__).parents[2]
 
@@ -174,9 +176,12 @@ def test_another_program_gets_the_classes_with_the_value(answered: Path) -> None
     assert run(answered, program) == "Point(x=1, y=2) Torn('row 7')\n"
 
 
-def test_a_class_that_is_read_where_it_was_made_stays_as_it_is_now() -> None:
+@pytest.mark.parametrize("pack", [ValuePickler().dumps, lambda value: bytes(pack_value(value).data)])
+def test_a_class_that_is_read_where_it_was_made_stays_as_it_is_now(pack: Callable[[object], bytes]) -> None:
     """cloudpickle would fill the very class with what it was when it was sent."""
-    data = ValuePickler().dumps(Here())
+    Here.setting = "first"
+    vars(sys.modules[Here.__module__]).pop("Here", None)
+    data = pack(Here())
     sys.modules[Here.__module__].Here = Here  # type: ignore[attr-defined]
     Here.setting = "changed"
     back = pickle.loads(data)

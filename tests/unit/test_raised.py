@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,20 @@ def test_large_attributes_stay_behind() -> None:
     error.step = 3  # type: ignore[attr-defined]
     back = through(error)
     assert vars(back) == {"step": 3, "__notes__": ["left on the host: batch (a bytes)"]}
+
+
+def test_no_large_pickle_is_made_of_what_stays_behind() -> None:
+    """The host of an error may have no memory left for it."""
+    error = ValueError("oops")
+    error.batches = [bytearray(4 * LIMIT), [bytes(1000) for _ in range(40_000)]]  # type: ignore[attr-defined]
+    tracemalloc.start()
+    try:
+        back = through(error)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert back.__notes__ == ["left on the host: batches (a list)"]
+    assert peak < 4 * LIMIT
 
 
 def test_groups_come_back_whole() -> None:

@@ -76,6 +76,17 @@ def _by_value(function: Any) -> Any:
     return function
 
 
+def test_arrays_among_the_arguments_can_be_written_to(host: Hosts) -> None:
+    def write(*arrays: Any) -> list[float]:
+        for array in arrays:
+            array[0] = 7
+        return [float(array[0]) for array in arrays]
+
+    arrays = [np.zeros(size // 8) for size in (800, 60 << 10, 64 << 10, 100 << 10, 4 << 20)]
+    assert host.run(_by_value(write), *arrays) == [7.0] * 5
+    assert [float(array[0]) for array in arrays] == [0.0] * 5
+
+
 def test_values_of_all_kinds_come_back(host: Hosts) -> None:
     array = np.arange(300_000.0)
     for value in (None, 5, 2**90, "text", b"x" * 3_000_000, [1, {"a": (2,)}]):
