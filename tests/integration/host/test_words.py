@@ -10,10 +10,12 @@ import pytest
 from kinetic_ray.core.names import JobKeys
 from kinetic_ray.errors import ConfigError
 from kinetic_ray.runner.agent import HostAgent
+from kinetic_ray.runner.calls.failures import CallFailure
 from kinetic_ray.runner.link import NotReady
 from kinetic_ray.store import MissingKey, Store
 from tests.integration.host import child_programs
 from tests.integration.host.gangs import JOB_ID, Gang, alive
+from tests.integration.host.hosts import Hosts
 from tests.waiting import wait_until
 
 MakeGang = Callable[..., Gang]
@@ -100,6 +102,16 @@ def test_the_words_of_a_zygote_that_never_was_are_the_ranks_log(store: Store, sa
     assert log[:51] == [*(f"word {number}" for number in range(50)), "no newline"]
     assert log[51:] == [f"kinetic: {told[0].removesuffix('; it said:')}"]
     agent.stop()
+
+
+def test_callers_hear_them_as_well(says_and_dies: dict[str, str]) -> None:
+    hosts = Hosts(1, 0)
+    try:
+        with pytest.raises(CallFailure, match=r"ended before it was ready; it said:\n(.*\n)*  no newline") as caught:
+            hosts.open(env_vars=says_and_dies)
+        assert caught.value.reason == "SetupError"
+    finally:
+        hosts.stop()
 
 
 def test_a_host_that_lacks_what_is_asked_for_says_so_in_the_log(store: Store) -> None:
