@@ -74,3 +74,21 @@ def test_a_job_that_is_cleaned_up_while_it_runs_is_gone_for_good(cluster: Cluste
     wait_until(lambda: not any(map(alive, pids)), DEADLINE, "the end of its rank")
     wait_until(lambda: job.job_id not in cluster.backend.list(), DEADLINE, "the end of its driver")
     assert [key for key in cluster.store.walk("") if job.job_id in key] == []
+
+
+@pytest.mark.parametrize("how", ["a value", "a cancel"])
+def test_a_clean_up_right_after_the_end_is_for_good(cluster: Cluster, tmp_path: Path, how: str) -> None:
+    """While the driver still leaves, and the supervisor is about to see that it has."""
+    for number in range(2):
+        if how == "a value":
+            job = cluster.submit(programs.give, number)
+            assert job.value() == number
+        else:
+            job = cluster.submit(programs.wait_for, str(tmp_path / "never"))
+            job.wait_until_it_calls()
+            job.cancel()
+            assert job.wait().status == "STOPPED"
+        job.journal.erase()
+        wait_until(lambda gone=job: gone.job_id not in cluster.backend.list(), DEADLINE, "the supervisor to be done")
+        assert [key for key in cluster.store.walk("") if job.job_id in key] == []
+        assert "Traceback" not in runtime_of(cluster.home).log.read_text()
