@@ -8,7 +8,7 @@ import os
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -21,13 +21,12 @@ from kinetic_ray.bundle.editable import editable_folders
 from kinetic_ray.bundle.origins import Origin, Source, file_of, is_installed, loaded_modules, origin_of
 from kinetic_ray.bundle.outside import Outside
 from kinetic_ray.bundle.reach import reached
-from kinetic_ray.bundle.rules import by_default
-from kinetic_ray.bundle.tree import Entry, Kind, file_entry, scan
+from kinetic_ray.bundle.rules import MARKS, OWN_FILE, by_default
+from kinetic_ray.bundle.tree import Entry, Kind, biggest, file_entry, scan
 from kinetic_ray.errors import ConfigError
 
 _LOG = logging.getLogger("kinetic_ray")
 
-_MARKS = ("pyproject.toml", "setup.py", ".git")
 #: A project above one of these is mentioned: it may be a folder that happens to hold a script.
 _LARGE_BYTES, _LARGE_FILES = 32 << 20, 5_000
 
@@ -213,18 +212,18 @@ class Project:
         return not any(by_default(folder, folder=True) for folder in folders)
 
 
-def _mention_if_large(root: Path, entries: Iterable[Entry]) -> None:
+def _mention_if_large(root: Path, entries: Collection[Entry]) -> None:
     sizes = [entry.size for entry in entries if entry.kind is not Kind.FOLDER]
     if sum(sizes) > _LARGE_BYTES or len(sizes) > _LARGE_FILES:
-        _mention_large(root, len(sizes), round(sum(sizes) / 1e6))
+        _mention_large(root, len(sizes), round(sum(sizes) / 1e6), biggest(entries))
 
 
 @lru_cache(maxsize=8)  # once, not at every call of a loop
-def _mention_large(root: Path, files: int, megabytes: int) -> None:
+def _mention_large(root: Path, files: int, megabytes: int, largest: str) -> None:
     _LOG.warning(
-        "the project %s is large: %d files of %d MB are sent, and unpacked by every rank. What the job does not need "
-        "can be named in %s",
-        *(root, files, megabytes, root / ".kineticignore"),
+        "the project %s is large: %d files of %d MB are sent, and unpacked by every rank. Biggest: %s. What the job "
+        "does not need can be named in %s; kinetic ship --list shows what is sent",
+        *(root, files, megabytes, largest, root / OWN_FILE),
     )
 
 
@@ -264,7 +263,7 @@ def find_root(begin: Path, folder: Path | None = None) -> Path | None:
     for parent in (begin, *begin.parents):
         if parent in forbidden:
             break
-        if any((parent / mark).exists() for mark in _MARKS):
+        if any((parent / mark).exists() for mark in MARKS):
             return parent
     chosen = folder or begin
     return None if chosen in forbidden else chosen

@@ -6,7 +6,7 @@ import logging
 import os
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -222,14 +222,18 @@ def too_large(root: Path, entries: Collection[Entry], limit: int) -> str:
     total = sum(entry.size for entry in entries)
     if total <= limit and len(entries) <= _MOST_ENTRIES:
         return ""
+    return (
+        f"the project {root} is too large to be sent with each change: {len(entries)} files and folders of "
+        f"{total / 1e6:.1f} MB, at most {_MOST_ENTRIES} of {limit / 1e6:.0f} MB are allowed. "
+        f"Biggest: {biggest(entries)}. Name what the job does not need in a .kineticignore file, or raise KINETIC_BUNDLE_LIMIT_MB. "
+        "kinetic ship --list shows what is sent"
+    )
+
+
+def biggest(entries: Iterable[Entry]) -> str:
+    """What weighs most: files, and folders of the second level with all in them."""
     sizes: Counter[str] = Counter()
     for entry in entries:
         parts = entry.name.split("/")
         sizes["/".join(parts[:2]) if len(parts) > 2 else entry.name] += entry.size
-    biggest = ", ".join(f"{name} ({size / 1e6:.1f} MB)" for name, size in sizes.most_common(_SHOWN))
-    return (
-        f"the project {root} is too large to be sent with each change: {len(entries)} files and folders of "
-        f"{total / 1e6:.1f} MB, at most {_MOST_ENTRIES} of {limit / 1e6:.0f} MB are allowed. Biggest: {biggest}. "
-        "Name what the job does not need in a .kineticignore file, or raise KINETIC_BUNDLE_LIMIT_MB. "
-        "kinetic ship --list shows what is sent"
-    )
+    return ", ".join(f"{name} ({size / 1e6:.1f} MB)" for name, size in sizes.most_common(_SHOWN))
