@@ -160,12 +160,16 @@ def outer(*_args: Any) -> int:
     return inner()
 
 
+def carries(_x: int) -> int:
+    return inner()
+
+
 def test_what_is_much_is_said_once_by_name_and_size(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "kinetic_ray"):
         for x in range(3):
-            pack(outer, x)
+            pack(carries, x)
     (message,) = caplog.messages
-    assert message.startswith("outer takes along the function's global inner's global HEAVY (bytes, 21.0 MB)")
+    assert message.startswith("carries takes along the function's global inner's global HEAVY (bytes, 21.0 MB)")
 
 
 def test_large_arguments_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
