@@ -225,8 +225,8 @@ def too_large(root: Path, entries: Collection[Entry], limit: int) -> str:
     return (
         f"the project {root} is too large to be sent with each change: {len(entries)} files and folders of "
         f"{total / 1e6:.1f} MB, at most {_MOST_ENTRIES} of {limit / 1e6:.0f} MB are allowed. "
-        f"Biggest: {biggest(entries)}. Name what the job does not need in a .kineticignore file, or raise KINETIC_BUNDLE_LIMIT_MB. "
-        "kinetic ship --list shows what is sent"
+        f"Biggest: {biggest(entries)}. Name what the job does not need in a .kineticignore file, "
+        "or raise KINETIC_BUNDLE_LIMIT_MB. kinetic ship --list shows what is sent"
     )
 
 

@@ -592,7 +592,12 @@ def test_a_large_project_is_mentioned_once_in_one_line(
     assert len(caplog.messages) == told
     for message in caplog.messages:
         assert "\n" not in message
-        for part in (str(root), "Biggest: 0.bin", f"{files} files of {round(files * size / 1e6)} MB", str(root / ".kineticignore")):
+        for part in (
+            str(root),
+            "Biggest: 0.bin",
+            f"{files} files of {round(files * size / 1e6)} MB",
+            str(root / ".kineticignore"),
+        ):
             assert part in message
 
 
