@@ -98,7 +98,7 @@ class Folded:
     """A fold that a later one can go on from.
 
     Attributes:
-        epoch: The epoch that it reads.
+        epoch: The epoch that it reads; 0 for a fold that none can go on from, as what it took over wasn't there.
         taken: What that took over.
         count: How many of its own events are in.
         state: The state after them.
@@ -119,10 +119,11 @@ def fold_on(before: Folded | None, epochs: Sequence[EpochLog]) -> Folded | None:
     newest = current_epoch(epochs)
     if newest is None or newest.taken is None:
         return None
-    if before is None or (before.epoch, before.taken) != (newest.epoch, newest.taken):
-        inherited = replace(newest, events=())
-        state = fold(current_events([log for log in epochs if log is not newest] + [inherited]))
-        before = Folded(newest.epoch, newest.taken, 0, state)
+    is_later = before is not None and before.count > len(newest.events)  # of another thread, whose look began later
+    if before is None or is_later or (before.epoch, before.taken) != (newest.epoch, newest.taken):
+        inherited = current_events([*(log for log in epochs if log is not newest), replace(newest, events=())])
+        is_whole = len(inherited) == sum(taken.events for taken in newest.taken)  # else the store is just going away
+        before = Folded(newest.epoch if is_whole else 0, newest.taken, 0, fold(inherited))
     state, news = before.state, newest.events[before.count :]
     for event, following in zip_longest(news, news[1:]):
         if not (_is_progress(event) and _is_progress(following)):  # of many reports in a row the last one counts

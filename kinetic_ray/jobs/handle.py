@@ -32,7 +32,7 @@ from kinetic_ray.jobs.watching import (
     interruptible,
     until_ended,
 )
-from kinetic_ray.journal import JobJournal
+from kinetic_ray.journal import JobJournal, Segments
 from kinetic_ray.store import Store, open_store
 
 R = TypeVar("R")
@@ -59,6 +59,7 @@ class JobHandle(SwappedHandle, Generic[R]):
         self._target = replace(target, store_url=self._store.url)  # the same place from any working folder
         self._given_backend = backend
         self._journal = JobJournal(self._store, job_id)
+        self._known = Segments()
 
     @cached_property
     def _backend(self) -> Backend:
@@ -133,15 +134,15 @@ class JobHandle(SwappedHandle, Generic[R]):
 
     def phase(self) -> JobPhase:
         """What the job is doing, in detail: stage, reason, message, every host."""
-        return phase_of(self._journal, self._backend)
+        return phase_of(self._journal, self._backend, self._known)
 
     def progress(self) -> Progress | None:
         """The newest step that every rank has reported; None before the first."""
-        return self._journal.state().progress
+        return self._journal.state(self._known).progress
 
     def events(self) -> list[Event]:
         """What has happened to the job, in order."""
-        return [event for _, event in current_events(self._journal.epochs())]
+        return [event for _, event in current_events(self._journal.epochs(self._known))]
 
     def outputs(self) -> list[str]:
         """The files in the job's output folder, as paths or URLs that can be opened, sorted."""

@@ -8,7 +8,7 @@ from kinetic_ray.backends.base import Backend, Observation
 from kinetic_ray.core.state import JobState, JobStatus, RankState, Stage
 from kinetic_ray.errors import KineticError
 from kinetic_ray.jobs.asking import observe_within
-from kinetic_ray.journal import JobJournal
+from kinetic_ray.journal import JobJournal, Segments
 
 _LOST = "driver lost"
 _ANSWER_S = 2.0  # within which a backend answers, or is passed over
@@ -42,12 +42,17 @@ class JobPhase:
         return self.phase == _LOST
 
 
-def phase_of(journal: JobJournal, backend: Backend) -> JobPhase:
+def phase_of(journal: JobJournal, backend: Backend, known: Segments | None = None) -> JobPhase:
     """One close look; the backend is asked about a job that has not ended.
 
     A backend that can't be asked changes nothing: the records are told, and the trouble.
+
+    Args:
+        journal: The job's records.
+        backend: Who knows of its driver.
+        known: What was read of them before, kept by whoever looks often.
     """
-    state = journal.look()
+    state = journal.look(known)
     if state is None:
         return _not_found(journal)
     if state.is_terminal:
@@ -58,7 +63,7 @@ def phase_of(journal: JobJournal, backend: Backend) -> JobPhase:
         return _told(state, state.message or f"the backend can't be asked just now: {exc}")
     if seen.state.is_driven:
         return _told(state, seen.message if state.stage is Stage.SUBMITTED else state.message)
-    state = journal.look()  # it may have ended between the two looks
+    state = journal.look(known)  # it may have ended between the two looks
     if state is None:
         return _not_found(journal)
     return _told(state, state.message) if state.is_terminal else _undriven(state, seen)

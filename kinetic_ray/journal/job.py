@@ -160,9 +160,9 @@ class JobJournal:
             if not state.is_terminal or self.newest_claim() <= epochs[-1].epoch:
                 return state
 
-    def look(self) -> JobState | None:
+    def look(self, seen: Segments | None = None) -> JobState | None:
         """The state, or None where there is no such job; never what is seen of one while it is being cleaned up."""
-        state = self.state()
+        state = self.state(seen)
         return state if self.exists() else None
 
     def epochs_that_count(self, epoch: int) -> list[int]:

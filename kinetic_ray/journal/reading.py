@@ -15,7 +15,7 @@ from kinetic_ray.store import MissingKey, Store
 _TRIES = 4
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Known:
     taken: tuple[Taken, ...] | None = None
     events: tuple[Event, ...] = ()
@@ -25,7 +25,7 @@ class _Known:
 class Segments:
     """What one observer has read of one job. Its records never change, so only what is new is read.
 
-    Not thread-safe: each observer has its own.
+    Thread-safe: a look goes on from what is known at its beginning, and replaces that in one step.
     """
 
     _known: dict[int, _Known] = field(default_factory=dict)
@@ -33,20 +33,22 @@ class Segments:
 
     def epochs(self, store: Store, keys: JobKeys) -> list[EpochLog]:
         """Every epoch, as the store has it now."""
+        before = self._known
         found = (epoch_of(key) for key in store.list(keys.drivers))
-        return [self._epoch(store, keys, number) for number in sorted(n for n in found if n is not None)]
+        numbers = sorted(number for number in found if number is not None)
+        known = {number: _read(store, keys, number, before.get(number, _Known())) for number in numbers}
+        self._known = known
+        return [EpochLog(number, one.taken, one.events) for number, one in known.items()]
 
     def state(self, epochs: Sequence[EpochLog]) -> JobState:
-        """The fold of what :meth:`epochs` gave last."""
-        self._folded = fold_on(self._folded, epochs)
-        return believed(JobState() if self._folded is None else self._folded.state, epochs)
+        """The fold of what :meth:`epochs` gave."""
+        folded = self._folded = fold_on(self._folded, epochs)
+        return believed(JobState() if folded is None else folded.state, epochs)
 
-    def _epoch(self, store: Store, keys: JobKeys, number: int) -> EpochLog:
-        known = self._known.setdefault(number, _Known())
-        if known.taken is None:
-            known.taken = read_adopted(store, keys.adopted(number))
-        known.events = _extended(store, keys.events(number), known.events)
-        return EpochLog(number, known.taken, known.events)
+
+def _read(store: Store, keys: JobKeys, number: int, known: _Known) -> _Known:
+    taken = read_adopted(store, keys.adopted(number)) if known.taken is None else known.taken
+    return _Known(taken, _extended(store, keys.events(number), known.events))
 
 
 def read_adopted(store: Store, key: str) -> tuple[Taken, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,6 +82,27 @@ def test_only_what_holds_news_is_read() -> None:
     extend(events, [*_parts([(0, 3)], merged=True), *_parts([(0, 2), (2, 3), (3, 5)])], read)
     extend(events, [*_parts([(0, 5)], merged=True), *_parts([(3, 5), (5, 6)])], read)
     assert (events, asked) == (history, ["0:2", "2:3", "3:5", "5:6"])
+
+
+@given(HISTORIES, st.data())
+def test_a_fold_goes_on_from_any_other(history: list[Event], data: st.DataObject) -> None:
+    """Also from one of more events, as another thread may have left it that looked later."""
+    folded = None
+    for count in data.draw(st.lists(st.integers(0, len(history)), min_size=1, max_size=4)):
+        folded = fold_on(folded, [EpochLog(1, (), tuple(history[:count]))])
+        assert folded is not None
+        assert folded.state == fold((1, event) for event in history[:count])
+
+
+def test_no_fold_goes_on_from_one_that_lacks_what_was_taken_over() -> None:
+    """The store went away between the listing of epochs and that of the older one's events."""
+    older = EpochLog(1, (), (Event(EventKind.WARNED, 0.0, {"message": "old"}),))
+    newer = EpochLog(2, (Taken(1, 1),), (_queued("new"),))
+    half = fold_on(None, [replace(older, events=()), newer])
+    assert half is not None
+    assert half.state.warnings == ()
+    assert fold_on(half, [older, newer]) == fold_on(None, [older, newer])
+    assert state_of([older, newer]).warnings == ("old",)
 
 
 # Drivers that replace each other.

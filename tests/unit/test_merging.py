@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinetic_ray.config import Target
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.core.spec import Fingerprint, JobSpec
-from kinetic_ray.core.state import Event, EventKind
+from kinetic_ray.core.state import Event, EventKind, JobStatus
 from kinetic_ray.errors import StoreError
+from kinetic_ray.jobs import JobHandle
 from kinetic_ray.journal import DriverLog, Fenced, JobJournal, Segments
 from kinetic_ray.store import Store, open_store
 from kinetic_ray.store.memory import open_memory
 from kinetic_ray.store.place import Place
+from tests.unit.cli_jobs import LiveBackend
 
 JOB = make_id("job", 1, bytes(10))
 SPEC = JobSpec(JOB, "f", 1.0, "cpu", Blob("ab" * 32, 3), Fingerprint("3.11", "2.60", "3", "0"))
@@ -196,3 +201,49 @@ def test_nothing_is_merged_into_a_job_that_was_cleaned_up(journal: JobJournal) -
     with pytest.raises(Fenced, match="cleaned up"):
         log.merge()
     assert journal.store.walk("") == ["format.json"]
+
+
+def test_a_handle_reads_and_folds_each_event_once(name: str, journal: JobJournal) -> None:
+    log = journal.claim({})
+    append_many(log, 0, 30)
+    read: list[str] = []
+    medium = Medium(open_memory(name), lambda use, key: read.append(key) if use == "read" else None)
+    handle: JobHandle[None] = JobHandle(
+        JOB,
+        Target("unused", journal.store.url, Path("/unused")),
+        store=Store(medium),
+        backend=LiveBackend(Path("/unused")),
+    )
+    for steps_so_far in (30, 40, 50):
+        for _ in range(3):
+            assert handle.status() is JobStatus.PENDING
+            progress_now = handle.progress()
+            assert progress_now is not None
+            assert progress_now.step == steps_so_far - 1
+            assert len(handle.events()) == steps_so_far
+        append_many(log, steps_so_far, 10)
+    segments = [key for key in read if "/events/" in key]
+    assert segments == [journal.keys.segment(1, 1 + number) for number in range(50)]
+
+
+def test_many_threads_may_look_through_one_handle(journal: JobJournal) -> None:
+    log, seen = journal.claim({}), Segments()
+
+    def look() -> None:
+        before = -1
+        for _ in range(30):
+            state = journal.state(seen)
+            step = -1 if state.progress is None else state.progress.step
+            assert len(state.warnings) == 1 + step  # each counted once
+            assert step >= before
+            before = step
+
+    log.append(Event(EventKind.WARNED, 1.0, {"message": "0"}), progress(0))
+    with ThreadPoolExecutor(8) as pool:
+        looks = [pool.submit(look) for _ in range(8)]
+        for step in range(1, 100):
+            log.append(Event(EventKind.WARNED, 1.0, {"message": str(step)}), progress(step))
+            log.merge()
+        for done in looks:
+            done.result()
+    assert journal.state(seen) == journal.state()
