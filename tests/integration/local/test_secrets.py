@@ -9,11 +9,11 @@ import pytest
 
 from tests.integration.local import secret_program
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 
 def test_hosts_set_what_is_stored_when_their_processes_start(cluster: Path, tmp_path: Path) -> None:
     shutil.copy(secret_program.__file__, tmp_path / "program.py")
     words = [sys.executable, "program.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=200, stdin=subprocess.DEVNULL)
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=360, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
