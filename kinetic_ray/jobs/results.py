@@ -28,6 +28,8 @@ from kinetic_ray.store import MissingKey
 
 _TAIL_LINES = 20
 _INDENT = "    "
+#: How the lines of a driver's message begin that tell of other ranks than the first failing one.
+_OTHER_RANKS = ("  after it: ", "  stopped with it: ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class Ended:
         where = f"{self.spec.job_id}, {self._place(outcome.rank)}, phase {outcome.phase}"
         lines = [f"\nRaised in {where} ({outcome.reason}):"]
         lines.append(outcome.error.traceback.rstrip() if outcome.error else outcome.message)
-        lines += [line.strip() for line in self.state.message.splitlines() if line.startswith("  ")]  # the other ranks
+        lines += [line.strip() for line in self.state.message.splitlines() if line.startswith(_OTHER_RANKS)]
         if outcome.rank != shown:
             lines += _last_lines(self._tail(outcome, outcome.rank), outcome, outcome.rank)
         return sanitize_text("\n".join([*lines, self._way_out(outcome.rank)]))

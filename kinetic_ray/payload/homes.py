@@ -7,6 +7,7 @@ whichever module it was) holds a class of this name and layout takes that one.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +32,11 @@ def with_home(cls: type, reduced: Any) -> Any:
     if not _is_by_value(reduced) or "<" in cls.__qualname__:  # made in a function: nobody has it under its name
         return reduced
     make, args, state, *_ = reduced
-    return home_class, (cls.__module__, cls.__qualname__, layout_of(cls), make, args), state, None, None, fill_class
+    try:
+        layout = layout_of(cls)
+    except Exception:  # noqa: BLE001 - a foreign __repr__, say: then it has no home
+        return reduced
+    return home_class, (cls.__module__, cls.__qualname__, layout, make, args), state, None, None, fill_class
 
 
 def with_qualname(cls: type, reduced: Any) -> Any:
@@ -46,8 +51,9 @@ def home_class(
 ) -> type:
     """The reader's own class, or an empty one to be filled. Its name and form are part of the stored format."""
     found = class_at(module, qualname)
-    if found is not None and layout_of(found) == tuple(layout):
-        return found
+    with contextlib.suppress(Exception):  # as in the writer: a foreign __repr__
+        if found is not None and layout_of(found) == tuple(layout):
+            return found
     return make(*args)
 
 

@@ -205,6 +205,18 @@ def test_classes_made_in_functions_travel_whole() -> None:
     assert pickle.loads(ValuePickler().dumps([Local()]))[0].x == 1
 
 
+class Shy:
+    def __repr__(self) -> str:
+        raise RuntimeError("not me")
+
+
+def test_classes_that_can_not_be_described_travel_as_before() -> None:
+    kind = Enum("kind", {"ONE": Shy()})  # type: ignore[misc]
+    kind.__module__, kind.__qualname__ = "__main__", "kind"
+    back = pickle.loads(ValuePickler().dumps(kind))
+    assert [type(member.value) for member in back] == [Shy]
+
+
 class _Colour(Enum):
     RED = 1
 

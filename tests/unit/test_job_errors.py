@@ -42,7 +42,7 @@ def ended(journal: JobJournal) -> Ended:
     return Ended(journal, journal.spec(), journal.state())
 
 
-COLLATERAL = "rank 2 (host 2): KeyError: 'row 7'\n  after it: rank 1 (host 1): lost its peer\n  stopped with it: rank 0"
+COLLATERAL = "rank 2 (host 2): KeyError: 'row 7'\n  of the user's\n  after it: rank 1 (host 1): lost its peer\n  stopped with it: rank 0"
 
 
 def test_the_users_exception_says_all_that_is_known_of_the_end(recorder: Recorder) -> None:
@@ -60,6 +60,7 @@ def test_the_users_exception_says_all_that_is_known_of_the_end(recorder: Recorde
         f"full log: kinetic jobs logs {journal.job_id} --rank 2",
     ]
     assert [note.count(each) for each in told] == [1] * len(told)
+    assert "of the user's" not in note
     assert [*map(note.index, told)] == sorted(map(note.index, told))
     (short,) = ended(journal).error(shown=2).__notes__
     assert "row 6" not in short
