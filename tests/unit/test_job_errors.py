@@ -42,14 +42,10 @@ def ended(journal: JobJournal) -> Ended:
     return Ended(journal, journal.spec(), journal.state())
 
 
-<<<<<<< HEAD
 COLLATERAL = """rank 2 (host 2): KeyError: 'row 7'
   of the user's
   after it: rank 1 (host 1): lost its peer
   stopped with it: rank 0"""
-=======
-COLLATERAL = "rank 2 (host 2): KeyError: 'row 7'\n  of the user's\n  after it: rank 1 (host 1): lost its peer\n  stopped with it: rank 0"
->>>>>>> origin/main
 
 
 def test_the_users_exception_says_all_that_is_known_of_the_end(recorder: Recorder) -> None:
