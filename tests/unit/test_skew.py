@@ -11,11 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinetic_ray.calls.asking import wish_of
+from kinetic_ray.calls.code import CodeTracker
 from kinetic_ray.core.skew import differences, refusal, warnings
 from kinetic_ray.core.spec import Fingerprint
 from kinetic_ray.errors import PayloadError
+from kinetic_ray.options import check_options
 from kinetic_ray.payload import pack_call
 from kinetic_ray.payload.versions import fingerprint, fingerprint_like, packages_stamp
+from kinetic_ray.runner.calls.errands import keys_of
+from kinetic_ray.runner.calls.wish import Order
 from kinetic_ray.runner.versions import check_versions, refused_for_versions
 
 CLIENT = Fingerprint("3.11.9", "2.60.0", "3.1.0", "1.0.0", {"numpy": "2.1.3", "pandas": "2.2.1"})
@@ -177,3 +182,15 @@ def test_a_host_refuses_what_it_lacks_and_tells_of_the_rest(site: Path) -> None:
         check_versions(replace(here, packages={"kinetic_probe_e": "1.0"}))
     with pytest.raises(PayloadError, match=r"Python 3\.9\.1, and the host has Python"):
         check_versions(replace(here, python="3.9.1"))
+
+
+def test_warm_processes_do_not_outlive_an_upgrade(site: Path) -> None:
+    """Gangs, and the processes that are kept on them, are looked for by these keys."""
+    install(site, "kinetic_probe_f", "1.0")
+    options, code = check_options({"accelerator": "cpu"}), CodeTracker(print).current()
+    orders = [Order(wish_of(options, code, {}), "digest", "f", "client") for _ in range(2)]
+    install(site, "kinetic_probe_f", "1.1")
+    orders.append(Order(wish_of(options, code, {}), "digest", "f", "client"))
+    same, again, other = (keys_of(order.to_bytes()) for order in orders)
+    assert same == again
+    assert [mine == theirs for mine, theirs in zip(same, other, strict=True)] == [False, False]
