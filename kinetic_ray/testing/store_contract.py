@@ -59,8 +59,6 @@ class StoreContract:
         assert store.create("a/b", data) is True
         assert (store.get("a/b"), store.find("a/b"), store.size("a/b")) == (data, data, len(data))
         assert store.exists("a/b")
-
-    def test_one_that_is_there_says_so(self, store: Store) -> None:
         store.require()
 
     def test_create_never_overwrites(self, store: Store) -> None:
