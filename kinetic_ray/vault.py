@@ -1,7 +1,7 @@
 """Where the values of secrets lie on a machine: one owner-only file each, in an owner-only folder.
 
-Only `kinetic secret` writes them, and only the agent of a host reads their values, to set them for its ranks: they
-pass through no store, no argument and no part of Ray.
+Only `kinetic secret` writes them, and only the agent of a host passes them on, into the environment of its ranks: they
+go through no store, no argument and no part of Ray.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from kinetic_ray import config
+from kinetic_ray.core.urls import shown_url
 from kinetic_ray.errors import KineticError
 
 _ANSWER_SECONDS = 1.0
@@ -39,7 +40,26 @@ def complete_profile(ctx: click.Context, param: click.Parameter, incomplete: str
         named = [there.find(name, "") for name in there.names if name.startswith(incomplete)]
     except KineticError:
         return []
-    return [CompletionItem(each.name, help=" ".join(f"{k}={v}" for k, v in each.fields.items())) for each in named]
+    return [
+        CompletionItem(each.name, help=" ".join(f"{k}={shown_url(v)}" for k, v in each.fields.items()))
+        for each in named
+    ]
+
+
+def complete_secret(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Secrets that are stored, and names that need no variable."""
+    from kinetic_ray.core.secrets import USUAL_KEYS
+    from kinetic_ray.vault import Vault
+
+    try:
+        there = Vault.of(config.home()).names()
+    except KineticError:
+        there = []
+    usual = {
+        name: ", ".join(keys) for name, keys in USUAL_KEYS.items() if param.name == "name" and ctx.info_name == "set"
+    }
+    items = {**usual, **dict.fromkeys(there, "stored")}
+    return [CompletionItem(name, help=told) for name, told in sorted(items.items()) if name.startswith(incomplete)]
 
 
 def complete_slice(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG001

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kinetic_ray import config
-from kinetic_ray.cli.completing import complete_accelerator
+from kinetic_ray.cli.completing import complete_accelerator, complete_secret
 from kinetic_ray.cli.output import json_option, note, print_json
 from kinetic_ray.errors import JobError, UsageError
 
@@ -52,7 +52,14 @@ class _Run(click.Command):
     metavar="NAME",
     help="Pass a variable on; may be repeated, PREFIX_* fits several.",
 )
-@click.option("--secret", "secrets", multiple=True, metavar="NAME", help="Set a secret's variables; may be repeated.")
+@click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_secret,
+    help="Set a secret's variables; may be repeated.",
+)
 @click.option("-d", "--detach", is_flag=True, help="Print the job's id and return; the job goes on.")
 @json_option
 def run(*, script: str, args: tuple[str, ...], detach: bool, as_json: bool, **given: Any) -> None:

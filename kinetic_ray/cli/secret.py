@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
 from kinetic_ray import config
+from kinetic_ray.cli.completing import complete_secret
 from kinetic_ray.cli.output import json_option, note, print_json, print_table, say
 from kinetic_ray.core.secrets import USUAL_KEYS, check_key, check_name
 from kinetic_ray.errors import UsageError
 from kinetic_ray.vault import Entry, Vault
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def _name_argument(command: F) -> F:
+    return click.argument("name", metavar="NAME", shell_complete=complete_secret)(command)
 
 
 @click.group()
@@ -26,7 +35,7 @@ def secret() -> None:
 
 
 @secret.command("set")
-@click.argument("name")
+@_name_argument
 @click.argument("variables", nargs=-1, metavar="[VARIABLE]...")
 def set_secret(name: str, variables: tuple[str, ...]) -> None:
     """Store a secret; what it holds of other variables stays.
@@ -58,7 +67,7 @@ def list_secrets(as_json: bool) -> None:
 
 
 @secret.command("remove")
-@click.argument("name")
+@_name_argument
 @click.argument("variables", nargs=-1, metavar="[VARIABLE]...")
 def remove_secret(name: str, variables: tuple[str, ...]) -> None:
     """Remove a secret, or some of its variables. Jobs that run keep what they have."""

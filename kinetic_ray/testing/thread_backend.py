@@ -29,8 +29,8 @@ class ThreadBackend:
     """Runs jobs in threads, with the records that a driver writes.
 
     For tests of programs that submit jobs: no Ray, no other process, `memory://` stores work. What it does not give:
-    isolation, printed logs, `context()` of the rank, and the end of a function that is running when its job is
-    cancelled (the job is STOPPED once the function has returned).
+    isolation, the variables of `env_vars` and `secrets`, printed logs, `context()` of the rank, and the end of a
+    function that is running when its job is cancelled (the job is STOPPED once the function has returned).
 
     Example:
         >>> import kinetic_ray as kinetic

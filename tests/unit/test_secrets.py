@@ -6,6 +6,8 @@ import json
 import os
 import pkgutil
 import stat
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -459,6 +461,30 @@ def test_no_command_shows_the_password_of_a_url(
     _, shown = kinetic(*words)
     assert len(shown) > 10
     assert CANARY not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("kinetic secret remove ", {"mine"}),
+        ("kinetic secret set wan", {"wandb"}),
+        ("kinetic secret set m", {"mine", "mlflow"}),
+        ("kinetic run --secret ", {"mine"}),
+        ("kinetic profile use ", {"other"}),
+    ],
+)
+def test_shells_complete_names_and_are_shown_no_password(
+    kinetic: Any, vault: Vault, monkeypatch: pytest.MonkeyPatch, words: str, offered: set[str]
+) -> None:
+    vault.put("mine", {"A": CANARY})
+    profiles = {"other": {"store": f"gs://ann:{CANARY}@bucket/x"}}
+    (vault.folder.parent / "profiles.json").write_text(json.dumps({"current": None, "profiles": profiles}))
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1), "_KINETIC_COMPLETE": "zsh_complete"}
+    command = [sys.executable, "-m", "kinetic_ray"]
+    done = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, timeout=60)
+    lines = done.stdout.splitlines()
+    assert set(lines[1::3]) == offered, done.stderr
+    assert CANARY not in done.stdout + done.stderr
 
 
 def test_usual_names_are_names_and_usual_variables_variables() -> None:
