@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinetic_ray import errors as errors_of_ours
 from kinetic_ray.errors import JobFailed, add_note, is_stand_in
 from kinetic_ray.payload.raised import MOST, pack_raised
 from tests.unit.payloads import errors
@@ -327,5 +328,7 @@ def test_errors_of_ours_come_back_with_what_they_know() -> None:
     back = pickle.loads(pickle.dumps(error))
     assert (vars(back), str(back)) == (vars(error), "no")
     assert JobFailed("no").rank is None
+    before = errors_of_ours._rebuild(JobFailed, "no", "job-1", "ProcessDied")  # as it was stored at first
+    assert (before.job_id, before.reason, before.log_tail) == ("job-1", "ProcessDied", "")
     with pytest.raises(TypeError, match="no such_fact"):
         JobFailed("no", such_fact=1)  # type: ignore[call-arg]
