@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 from kinetic_ray.version import __version__
 
 if TYPE_CHECKING:
+    from kinetic_ray import collections as collections
+    from kinetic_ray import credentials as credentials
+    from kinetic_ray import debug as debug
+    from kinetic_ray import job_status as job_status
+    from kinetic_ray import jobs as jobs
     from kinetic_ray.api import RemoteClass, RemoteFunction, remote, run
     from kinetic_ray.api import RemoteFunction as RemoteCallable
     from kinetic_ray.batch import BatchError, BatchHandle, attach_batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from kinetic_ray.config import resolve
 from kinetic_ray.errors import UsageError
@@ -139,7 +139,7 @@ class SwappedHandle:
         return {name: value for name, value in found.items() if value is not None}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+    def from_dict(cls, data: Mapping[str, Any]) -> Any:  # a handle of this class, of any value
         """A handle of what :meth:`to_dict` gave; keys that it doesn't know are passed over.
 
         Raises:

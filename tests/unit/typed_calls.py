@@ -66,6 +66,10 @@ async def what_type_checkers_see() -> None:
     assert_type(Trainer().go(3), bytes)
     assert_type(Trainer().go.run_async(3).result(), bytes)
     assert_type(kinetic.attach("job").result(), Any)
+    assert_type(kinetic.attach("job", "project", "cluster").result(5, False), Any)
+    assert_type(kinetic.JobHandle.from_dict({"job_id": "job"}), Any)
+    assert_type(kinetic.run("cpu", "bundled", None, "zone", spot=True)(str.upper)("a"), str)
+    assert_type(kinetic.jobs.JobStatus("FAILED"), kinetic.JobStatus)
     assert_type(kinetic.context().rank, int)
 
     train("3")  # type: ignore[arg-type]
