@@ -6,10 +6,11 @@ import contextlib
 import hashlib
 import importlib.util
 import platform
+import re
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import MappingProxyType
 
@@ -30,6 +31,7 @@ _DISTRIBUTIONS = MappingProxyType(
         "yaml": "PyYAML",
     }
 )
+_VERSION = re.compile(r"^Version:[ \t]*(\S+)", re.MULTILINE)
 #: Compared by rules of their own.
 _COMPARED_ANYWAY = frozenset({"cloudpickle", "kinetic_ray", "ray"})
 
@@ -64,10 +66,11 @@ def _fingerprint(packages: Iterable[str]) -> Fingerprint:
 @lru_cache(maxsize=1024)
 def _version_of(name: str, _stamp: str) -> str | None:
     """The version of a package; "" if it can be imported, but doesn't tell, None if it isn't there."""
-    try:
-        return version(_DISTRIBUTIONS.get(name, name))
-    except PackageNotFoundError:
-        pass
+    with contextlib.suppress(PackageNotFoundError):
+        found = distribution(_DISTRIBUTIONS.get(name, name))
+        # Its own `version` parses all of it as an e-mail, which takes ten times as long.
+        match = _VERSION.search(found.read_text("METADATA") or found.read_text("PKG-INFO") or "")
+        return "" if match is None else match[1]
     with contextlib.suppress(ImportError, ValueError, AttributeError):
         if name in sys.modules or importlib.util.find_spec(name) is not None:
             return ""

@@ -26,6 +26,7 @@ import sys
 from typing import Any, NoReturn
 
 from kinetic_ray.core.extras import install_hint
+from kinetic_ray.payload.versions import fingerprint
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.process import (
     adopt_orphans,
@@ -198,6 +199,7 @@ def import_runtime(runtime: str) -> None:
     for name in _WARM_MODULES[runtime]:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    fingerprint(sys.modules.keys() & {"numpy", *RUNTIME_MODULES[runtime]})  # so that children know these versions
 
 
 def import_trouble(exc: ImportError) -> str:
