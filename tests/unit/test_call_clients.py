@@ -30,6 +30,7 @@ async def all_of(clients: Clients, client: str, last: tuple[str, int] = FIRST) -
     while (answer := await clients.listen(client, 0.0, last))["lines"]:
         last = got(answer)
         lines += answer["lines"]
+    assert client not in clients.behind()
     return lines
 
 
@@ -38,6 +39,7 @@ def test_what_there_is_is_told_once() -> None:
         clients = Clients()
         await clients.say("a", [line("one"), line("two")])
         clients.recall("a", "call-1")
+        assert clients.behind() == {"a"}
         told = await clients.listen("a", PATIENCE, FIRST)
         assert (texts(told), told["recalled"]) == (["one", "two"], ["call-1"])
         for client, before in (("a", got(told)), ("b", FIRST)):

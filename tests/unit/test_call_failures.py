@@ -1,6 +1,7 @@
 """Failures of calls: as agents see them, and what becomes of them where users read them."""
 
 import pickle
+import unicodedata
 from collections.abc import Iterator
 
 import pytest
@@ -112,3 +113,42 @@ def test_a_method_that_ran_too_long_is_a_timeout() -> None:
 def test_only_exceptions_of_user_code_leave_the_process_alive() -> None:
     assert raised(ValueError()).is_users
     assert not GONE.with_fields(exit_code=-9).is_users
+
+
+EVIL = "\x1b]0;title\x07\x1b[2J50 %\r\x1b[31mred\x1b[0m\x85\x9b2J"
+
+
+@pytest.mark.parametrize("actor", ["", "act-1"])
+@pytest.mark.parametrize("trace", ["", f"Traceback:\n  {EVIL}\nValueError: {EVIL}\n"])
+def test_words_hold_nothing_that_a_terminal_obeys(trace: str, actor: str) -> None:
+    """Facts in attributes stay as they were printed."""
+    failure = CallFailure(
+        str(Reason.USER_ERROR),
+        f"ValueError: {EVIL}",
+        0,
+        "f on cpu",
+        f"one\n{EVIL}\n",
+        trace,
+        gang="call-1",
+        actor=actor,
+    )
+    back = travelled(failure)
+    for words in (str(back), str(failure)):
+        assert {char for char in words if unicodedata.category(char) == "Cc"} == {"\n"}
+        assert "ValueError: " not in words or "red" in words
+    if isinstance(back, errors.JobFailed):
+        assert EVIL in back.log_tail
+        assert back.traceback == trace
+
+
+def test_the_note_of_a_user_s_exception_holds_nothing_that_a_terminal_obeys() -> None:
+    back = travelled(raised(ValueError(EVIL)))
+    assert isinstance(back, ValueError)
+    assert back.args == (EVIL,)
+    [note] = back.__notes__
+    assert {char for char in note if unicodedata.category(char) == "Cc"} == {"\n"}
+
+
+def test_a_bar_is_one_of_the_last_lines_as_it_stood_at_the_end() -> None:
+    failure = GONE.with_fields(log_tail="start\n10 %\r20 %\r30 %\n\x0cpage\u2028line\n")
+    assert str(failure).split("\n")[-3:] == ["  start", "  30 %", "  page\u2028line"]

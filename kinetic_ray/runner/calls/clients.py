@@ -106,6 +106,10 @@ class Clients:
         """Processes for which something is kept here."""
         return set(self._boxes)
 
+    def behind(self) -> set[str]:
+        """Processes for which lines wait. They may have died."""
+        return {client for client, box in self._boxes.items() if box.lines}
+
     async def say(self, client: str, lines: Sequence[Line]) -> None:
         """Lines for a process's display: [name, rank, where, text]. Waits until there is room for more."""
         if not client or self.has_left(client):

@@ -259,7 +259,7 @@ class Desk:
             try:
                 self._agents.trim()
                 self._tell_why()
-                if clients := self._calling():
+                if clients := self._calling() | self._clients.behind():
                     for client in (clients | self._clients.known()) & await asyncio.to_thread(_dead_jobs):
                         self._leave(client)
                 if self._floor.is_busy or self._instances.is_busy or self._errands:

@@ -79,6 +79,11 @@ def hang_with_mark(folder: str) -> None:
     hang()
 
 
+def marks_in(folder: str | Path) -> list[int]:
+    """Processes that have left their marks there; one that is there is not yet written."""
+    return [int(text) for mark in Path(folder).glob("?") if (text := mark.read_text())]
+
+
 def save_when_told(folder: str) -> str:
     import kinetic_ray
 
@@ -268,20 +273,20 @@ def call_until_killed(me: Caller, folder: str) -> None:
     straight.mkdir()
     me.run(pid, wish=SMALL)
     me.borrow(hang_with_mark, wish=SMALL)(str(straight))
-    wait_until((straight / "0").exists, 60, "the direct call")
+    wait_until(lambda: marks_in(straight), 60, "the direct call")
     recalled, beside = Path(folder, "recalled"), Path(folder, "beside")
     for place in (recalled, beside):
         place.mkdir()
     me.run(pid)
     me.borrow(hang_with_mark)(str(recalled))
-    wait_until((recalled / "0").exists, 60, "the direct call")
+    wait_until(lambda: marks_in(recalled), 60, "the direct call")
     me.call(hang_with_mark, str(beside))  # for which the desk would have the lent gang back
-    wait_until((beside / "0").exists, 60, "the call beside it")
+    wait_until(lambda: marks_in(beside), 60, "the call beside it")
     me.run(Counter, 1, actor=f"act-{me.client}", kind="create")
     me.call(hang_with_mark, folder, wish=SLICE)
     for _ in range(3):
         me.call(hang_with_mark, folder, wish=SLICE)
-    wait_until(lambda: len(list(Path(folder).glob("?"))) == 4, 90, "all ranks")
+    wait_until(lambda: len(marks_in(folder)) == 4, 90, "all ranks")
     say("calling")
     hang()
 
@@ -296,8 +301,8 @@ def nothing_is_left(me: Caller) -> None:
 
 def desk_killed(me: Caller, folder: str) -> None:
     running = me.call(hang_with_mark, folder, wish=SLICE)
-    wait_until(lambda: len(list(Path(folder).iterdir())) == 4, 90, "all ranks")
-    pids = [int(file.read_text()) for file in Path(folder).iterdir()]
+    wait_until(lambda: len(marks_in(folder)) == 4, 90, "all ranks")
+    pids = marks_in(folder)
     ray.kill(me.desk, no_restart=False)
     me.fails(lambda: ray.get(running, timeout=60), RayActorError, "")
     wait_until(lambda: not any(Path("/proc", str(one)).exists() for one in pids), 30, "the end of its children")
