@@ -84,20 +84,23 @@ class JobError(KineticError):
         log_tail: The rank's last log lines.
     """
 
-    job_id: str = ""
-    reason: str = ""
-    rank: int | None = None
-    phase: str = ""
-    exit_code: int | None = None
-    error_type: str = ""
-    error_message: str = ""
-    traceback: str = ""
-    log_tail: str = ""
+    job_id: (
+        str  # with no values here: Ray's own errors, of this class too, ask the one that they carry for what they lack
+    )
+    reason: str
+    rank: int | None
+    phase: str
+    exit_code: int | None
+    error_type: str
+    error_message: str
+    traceback: str
+    log_tail: str
 
     def __init__(self, message: str, **facts: Unpack[JobFacts]) -> None:
         super().__init__(message)
         if unknown := facts.keys() - JobFacts.__annotations__.keys():
             raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(unknown))}")
+        self.__dict__.update({name: None if name in ("rank", "exit_code") else "" for name in JobFacts.__annotations__})
         self.__dict__.update(facts)
 
     def __reduce__(self) -> tuple[object, ...]:

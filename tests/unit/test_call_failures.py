@@ -152,3 +152,13 @@ def test_the_note_of_a_user_s_exception_holds_nothing_that_a_terminal_obeys() ->
 def test_a_bar_is_one_of_the_last_lines_as_it_stood_at_the_end() -> None:
     failure = GONE.with_fields(log_tail="start\n10 %\r20 %\r30 %\n\x0cpage\u2028line\n")
     assert str(failure).split("\n")[-3:] == ["  start", "  30 %", "  page\u2028line"]
+
+
+def test_ray_s_own_error_of_our_class_has_the_facts_too() -> None:
+    """`ray.get` raises one that is of both classes."""
+    from ray.exceptions import RayTaskError
+
+    error = RayTaskError("f", "trace", travelled(GONE)).as_instanceof_cause()
+    assert isinstance(error, errors.JobFailed) and isinstance(error, RayTaskError)
+    assert (error.job_id, error.reason, error.rank, error.log_tail) == ("call-1", "ProcessDied", 2, "last\nwords")
+    assert (error.exit_code, error.phase) == (None, "")
