@@ -394,6 +394,21 @@ def test_a_store_that_is_away_for_a_while_costs_no_job_its_end(tmp_path: Path, a
         logging.getLogger("kinetic_ray.backends.local.records").removeHandler(handler)
 
 
+def test_a_store_that_is_away_does_not_hold_up_the_end_of_the_cluster(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        runs, gone, waits = bench.create(), bench.create(), bench.create()
+        await bench.hand_over(runs, gone, waits)
+        await bench.until(lambda: len(api.jobs) == 2)
+        for job_id in (runs, gone):
+            await bench.driver_comes(job_id)
+        (tmp_path / "store").rename(tmp_path / "elsewhere")
+        await bench.driver_goes(gone)  # its end can't be written: the loop tries for long
+        await asyncio.wait_for(bench.loop.cancel_all("an end by force"), WAIT)
+        assert bench.loop.open_jobs() == []
+
+    _run(tmp_path, api, test, max_drivers=2)
+
+
 def test_cancel_of_a_waiting_job_closes_it_unrun(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
         first, second = bench.create(), bench.create()

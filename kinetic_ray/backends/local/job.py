@@ -20,6 +20,7 @@ class Job:
         driver: The open line of its driver.
         stopped: Whether Ray calls it STOPPED.
         told_ray: Whether Ray was asked to stop it after a cancel.
+        closing: Held while the loop ends it unrun, for two that do so at once would fence each other.
         changed: Set when a driver has come or gone, or a cancel was asked for.
     """
 
@@ -34,6 +35,7 @@ class Job:
     cancelled: bool = False
     stopped: bool = False
     told_ray: bool = False
+    closing: asyncio.Lock = field(default_factory=asyncio.Lock)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property

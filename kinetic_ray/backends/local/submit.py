@@ -100,7 +100,8 @@ class SubmitLoop:
             job.changed.set()
             return
         journal = JobJournal(await to_thread(open_shared, store_url), job_id)
-        await to_thread(close_job, journal, JobStatus.STOPPED, Reason.CANCELLED, "cancelled before it was started")
+        async with job.closing if job is not None else contextlib.nullcontext():
+            await to_thread(close_job, journal, JobStatus.STOPPED, Reason.CANCELLED, "cancelled before it was started")
         if job is not None and job.state == "waiting":
             job.state = "gone"
 
@@ -136,13 +137,25 @@ class SubmitLoop:
         return sorted({job.journal.store.url for job in self._jobs.values()})
 
     async def cancel_all(self, why: str) -> None:
-        """Writes cancel records for all that has not ended, and waits until it has."""
-        for job_id in self.open_jobs():
-            journal = self._jobs[job_id].journal
-            await to_thread(journal.request_cancel, {"by": why, "at": time.time()})
-            await self.cancel(journal.store.url, job_id)
+        """Writes cancel records for all that has not ended, and waits until it has.
+
+        A job whose store is away is let go as it is: that must not hold up the end of the cluster.
+        """
+        for job in [self._jobs[job_id] for job_id in self.open_jobs()]:
+            try:
+                await to_thread(job.journal.request_cancel, {"by": why, "at": time.time()})
+                await self.cancel(job.journal.store.url, job.job_id)
+            except (KineticError, OSError) as exc:
+                _LOG.warning("%s is let go without an end: %s", job.job_id, exc)
+                self._let_go(job)
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
+
+    def _let_go(self, job: Job) -> None:
+        job.state = "gone"
+        for task in self._tasks:
+            if task.get_name() == job.job_id:
+                task.cancel()
 
     async def close(self) -> None:
         """Lets go of everything, as it is."""
@@ -170,7 +183,7 @@ class SubmitLoop:
         waiting = sorted((job for job in self._jobs.values() if job.state == "waiting"), key=lambda job: job.order)
         for job in waiting[: max(self.max_drivers - running, 0)]:
             job.state = "submitting"
-            task = asyncio.get_running_loop().create_task(self._drive(job))
+            task = asyncio.get_running_loop().create_task(self._drive(job), name=job.job_id)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         if len(waiting) > max(self.max_drivers - running, 0) and (self._attending is None or self._attending.done()):
