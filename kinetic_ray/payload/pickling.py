@@ -13,6 +13,7 @@ from typing import IO, Any
 import cloudpickle
 from cloudpickle.cloudpickle import _dynamic_class_reduce
 
+from kinetic_ray.payload.bare import reduced_error
 from kinetic_ray.payload.homes import with_home, with_qualname
 from kinetic_ray.payload.sources import Sources, remember
 
@@ -41,6 +42,8 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, memoryview):
             return _view_reduced(obj)
+        if isinstance(obj, BaseException):
+            return reduced_error(obj)
         reduced = super().reducer_override(obj)
         return with_home(obj, reduced) if isinstance(obj, type) else reduced
 
@@ -96,6 +99,8 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return code_from, (obj.co_filename, parts) if source is None else (obj.co_filename, parts, source)
         if isinstance(obj, memoryview):
             return _view_reduced(obj)
+        if isinstance(obj, BaseException):
+            return reduced_error(obj)
         if isinstance(obj, io.TextIOWrapper) and obj is not sys.stdout and obj is not sys.stderr:
             raise TypeError(f"it is an open file ({getattr(obj, 'name', 'without a name')})")
         if isinstance(obj, FunctionType | type):

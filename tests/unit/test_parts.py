@@ -23,6 +23,7 @@ from kinetic_ray.payload import Payload, dump_call, load_call, pack_call
 from kinetic_ray.payload.parts import LARGE
 from kinetic_ray.store import open_store
 from tests.unit import payloads
+from tests.unit.payloads import errors
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -216,6 +217,14 @@ def test_a_view_arrives_as_one(view: memoryview) -> None:
     assert type(arrived) is memoryview
     assert (arrived.tobytes(), arrived.format, arrived.shape) == (view.tobytes(), view.format, view.shape)
     assert arrived.readonly == view.readonly
+
+
+def test_errors_arrive_whatever_their_constructors_want() -> None:
+    frozen, keyword = errors.Frozen(code=1), errors.KeywordOnly(code=3)
+    (first, second), kwargs = arguments(frozen, keyword, again=[keyword])
+    assert (type(first), first.code) == (errors.Frozen, 1)
+    assert (type(second), second.code, str(second)) == (errors.KeywordOnly, 3, "code 3")
+    assert kwargs["again"][0] is second
 
 
 def test_an_open_file_is_refused_by_name(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from kinetic_ray import errors as errors_of_ours
 from kinetic_ray.errors import JobFailed, add_note, is_stand_in
+from kinetic_ray.payload.pickling import ValuePickler
 from kinetic_ray.payload.raised import MOST, pack_raised
+from kinetic_ray.payload.rebuilding import LeftBehind
 from tests.unit.payloads import errors
 from tests.unit.payloads.errors import raised
 
@@ -118,6 +120,9 @@ def test_whatever_hangs_on_an_error_it_keeps_its_class_and_message(make: Callabl
     assert type(back) is errors.LockAsArgument
     assert back.args[0] == "held"
     assert str(back).startswith("('held', <")
+    stayed = {"args[1]": isinstance(back.args[1], LeftBehind), "extra": "extra" not in vars(back)}
+    notes = "".join(getattr(back, "__notes__", []))
+    assert {name: name in notes for name in stayed} == stayed
 
 
 def test_large_attributes_stay_behind() -> None:
@@ -140,6 +145,33 @@ def test_no_large_pickle_is_made_of_what_stays_behind() -> None:
         tracemalloc.stop()
     assert back.__notes__ == ["left on the host: batches (a list)"]
     assert peak < 4 * LIMIT
+
+
+def test_errors_in_values_and_in_other_errors_come_back() -> None:
+    """What `gather(return_exceptions=True)` gave, say."""
+    frozen, keyword = errors.Frozen(code=1), errors.KeywordOnly(code=3)
+    keyword.add_note("first try")
+    round_about = errors.TwoArguments(1, 2)
+    round_about.right = round_about  # type: ignore[assignment]
+    value = [
+        frozen,
+        keyword,
+        slotted(),
+        errors.NoFile("x"),
+        ValueError(keyword),
+        errors.SaysHow(2),
+        round_about,
+        keyword,
+    ]
+    back = pickle.loads(ValuePickler().dumps(value))
+    assert [type(each) for each in back] == [type(each) for each in value]
+    assert [str(each) for each in back] == [str(each) for each in value]
+    assert (back[0].code, back[1].code, back[1].__notes__, back[2].part) == (1, 3, ["first try"], "left")
+    assert (back[3].filename, back[4].args[0], back[6].right) == ("x", back[1], back[6])
+    assert back[7] is back[1]
+    retry = ValueError("gave up")
+    retry.last = keyword  # type: ignore[attr-defined]
+    assert through(retry).last.code == 3  # type: ignore[attr-defined]
 
 
 def test_groups_come_back_whole() -> None:
