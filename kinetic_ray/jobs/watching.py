@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from kinetic_ray.core.terminal import sanitize_text
 from kinetic_ray.errors import DataError, JobLost, KineticError, SubmissionError
 from kinetic_ray.jobs.asking import asked
 from kinetic_ray.jobs.patience import BLIPS, Patience, waited_out
+from kinetic_ray.jobs.silence import Silence
 from kinetic_ray.journal import JobJournal, Segments
 
 _LOG = logging.getLogger("kinetic_ray")
@@ -39,29 +39,6 @@ _TRIES = 3
 _FIRST_ANSWER, _LATER_ANSWER, _LEAST_ANSWER = 1.0, 0.05, 0.25
 #: Records are damaged for good once so many looks over so many seconds have found them so.
 _DAMAGED_LOOKS, _DAMAGED_S = 5, 5.0
-#: Seconds of watching without a heartbeat, which comes every 2, after which the driver is said to be silent.
-_SILENT_AFTER = 15.0
-_BLIND = 10.0  # seconds without a look after which the watch starts over: it was the observer that slept
-
-
-class Silence:
-    """For how long a driver has shown no life to one observer, by that observer's clock alone."""
-
-    def __init__(self) -> None:
-        self._beat = (0, 0)  # the epoch and the number of its newest heartbeat
-        self._since = self._noted = 0.0
-
-    def note(self, now: float, epoch: int, beat: int) -> None:
-        """Takes the heartbeat as just read; one of number 0 was never there, and its driver is not judged."""
-        if (epoch, beat) != self._beat or now - self._noted > _BLIND or not beat:
-            self._beat, self._since = (epoch, beat), now
-        self._noted = now
-
-    @property
-    def seconds(self) -> float:
-        """15, 30, 60, ...: the last of them that the silence has reached, so that news of it are few; 0 before."""
-        silent = self._noted - self._since
-        return 0.0 if silent < _SILENT_AFTER else _SILENT_AFTER * 2 ** int(math.log2(silent / _SILENT_AFTER))
 
 
 class Watch:
@@ -127,7 +104,7 @@ class Watch:
             ConfigError: A newer version has written them.
         """
         try:
-            self.state = self._journal.state(self._segments)
+            self.state = self._read()
             if not self.state.is_terminal:
                 self._listen()
                 self._inquire(left)
@@ -141,6 +118,16 @@ class Watch:
             self._store_trouble, self._damage = "", None
             self.pause = min(self.pause * _GROWTH, self._longest)
         return self.state
+
+    def _read(self) -> JobState:
+        state = self._journal.state(self._segments)
+        if state.is_terminal:  # by records that may be on their way out: of these nothing counts any more
+            self._check_exists()
+        return state
+
+    def _check_exists(self) -> None:
+        if not self._journal.exists():
+            raise JobLost(f"{self._journal.job_id} was cleaned up", job_id=self._journal.job_id)
 
     def _wait_out(self, exc: Exception) -> None:
         if isinstance(exc, DataError):
@@ -195,9 +182,8 @@ class Watch:
         if seen.state.is_driven:
             self._without_driver = 0
             return
-        if not self._journal.exists():
-            raise JobLost(f"{self._journal.job_id} was cleaned up", job_id=self._journal.job_id)
-        self.state = self._journal.state(self._segments)  # it may have ended since the look before the question
+        self._check_exists()
+        self.state = self._read()  # it may have ended since the look before the question
         if self.state.is_terminal:
             return
         self._without_driver += 1
@@ -206,8 +192,8 @@ class Watch:
         else:
             self._count_missing(seen)
 
-    def _started(self, state: JobState) -> None:
-        self.state = state
+    def _started(self, _state: JobState) -> None:
+        self.state = self._read()
 
     def _listen(self) -> None:
         if self.state.epoch and self._clock() >= self._next_beat:

@@ -289,6 +289,17 @@ def test_a_store_that_is_away_has_not_lost_its_jobs(tmp_path: Path) -> None:
     wait_until(lambda: watch.look().is_terminal, 60, "the end to be seen")
 
 
+@pytest.mark.parametrize("asked", ["result", "await", "wait", "logs"])
+def test_a_job_that_is_half_cleaned_up_is_gone(recorder: Recorder, asked: str) -> None:
+    """Its spec goes first; whoever has been told that there is no such job is told of no end of it afterwards."""
+    journal = recorder.succeeded()
+    job = handle(journal)
+    assert job.func_name == "train"
+    journal.store.delete(journal.keys.spec)
+    with pytest.raises(kinetic.JobLost, match="was cleaned up"):
+        ASKED[asked](job)
+
+
 # Damage that stays.
 
 
