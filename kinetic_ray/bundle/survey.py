@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import posixpath
 import sys
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec, PathFinder
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from kinetic_ray import config
 from kinetic_ray.bundle.origins import is_installed
@@ -99,8 +99,8 @@ def survey(project: Project) -> Survey:
         outside = [*imported.outside.entries(project.avoid, limit)]
     except PayloadError as exc:
         outside, problem = [], problem or str(exc)
-    names = {entry.name for entry in entries}
-    sent = [Item(each.name, each.size, _why_sent(each, found, names)) for each in entries if each.kind != Kind.FOLDER]
+    why = _Whys(found)
+    sent = [Item(each.name, each.size, why.of(each)) for each in entries if each.kind != Kind.FOLDER]
     sent += [Item(each.name, each.size, imported.why(each)) for each in outside if each.kind != Kind.FOLDER]
     budget = _Weighing()
     left_out = [
@@ -134,12 +134,27 @@ def _why_root(project: Project) -> str:
     return f"it holds {mark}"
 
 
-def _why_sent(entry: Entry, found: Look, names: Collection[str]) -> str:
-    if entry.kind is Kind.LINK:
-        target = posixpath.normpath(posixpath.join(posixpath.dirname(entry.name), entry.target))
-        there = "" if target == "." or target in names else ", which is left out"
-        return f"a link to {target}{there}"
-    return "loaded, although a .gitignore names it" if entry.name in found.loaded else "in the project"
+class _Whys:
+    """Why entries are sent."""
+
+    def __init__(self, found: Look) -> None:
+        self._loaded = found.loaded
+        self._names = {entry.name for entry in found.entries}
+        marks = [entry for entry in found.entries if entry.kind is Kind.FOLDER and entry.name.endswith(".dist-info")]
+        #: Folders that packages were installed into (`pip install --target vendor`).
+        self._installed = {posixpath.dirname(entry.name) for entry in marks}
+
+    def of(self, entry: Entry) -> str:
+        if entry.kind is Kind.LINK:
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(entry.name), entry.target))
+            there = "" if target == "." or target in self._names else ", which is left out"
+            return f"a link to {target}{there}"
+        if entry.name in self._loaded:
+            return "loaded, although a .gitignore names it"
+        vendor = next(
+            (str(folder) for folder in PurePosixPath(entry.name).parents if str(folder) in self._installed), ""
+        )
+        return f"in the project; packages were installed into {vendor}/" if vendor else "in the project"
 
 
 def _why_left_out(each: LeftOut) -> str:

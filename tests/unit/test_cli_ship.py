@@ -1,5 +1,6 @@
 """`kinetic ship`: its listing is what a call sends, and says why."""
 
+import importlib
 import io
 import json
 import os
@@ -177,6 +178,26 @@ def test_modules_from_elsewhere_are_listed_with_what_imports_them(project: Path,
             f"from {tools}, where {tools}/toolbox/__init__.py imports deeper (once the program has loaded it)"
         ),
     }
+
+
+def test_what_is_loaded_is_sent_although_git_ignores_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(project, {".gitignore": "kinetic_generated.py", "kinetic_generated.py": ""})
+    monkeypatch.syspath_prepend(str(project))
+    importlib.import_module("kinetic_generated")
+    found = survey(project_at(project))
+    sys.modules.pop("kinetic_generated")
+    assert [item.why for item in found.sent if item.name == "kinetic_generated.py"] == [
+        "loaded, although a .gitignore names it"
+    ]
+    assert "kinetic_generated.py" not in {item.name for item in found.left_out}
+
+
+def test_packages_that_were_installed_into_the_project_are_sent_and_named(project: Path) -> None:
+    write(project, {"vendor/six.py": "", "vendor/six-1.0.dist-info/METADATA": "Version: 1.0", "other/six.py": ""})
+    found = {each["name"]: each["why"] for each in listed()["sent"]}
+    told = "in the project; packages were installed into vendor/"
+    assert found["vendor/six.py"] == found["vendor/six-1.0.dist-info/METADATA"] == told
+    assert found["other/six.py"] == "in the project"
 
 
 def test_too_much_is_listed_and_answered_with_no(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
