@@ -130,6 +130,14 @@ def test_a_zip_file_and_a_folder_may_both_be_sent(here: Path) -> None:
     assert value(here, path.parent, path) == "('plain', 'zipped')"
 
 
+def test_what_a_notebook_has_imported_is_sent(here: Path) -> None:
+    shared = write(here / "shared", toolbox="NAME = 'toolbox'")
+    write(here / "project", work=CALLED.format("__import__('tool' + 'box').NAME"))
+    cells = "import toolbox; from work import train; train.run_async(4)"
+    start(["-c", cells], here / "project", environment(here.parent, PYTHONPATH=str(shared)))
+    assert value_elsewhere(here.parent, here) == "'toolbox'"
+
+
 # A src layout that is on no path.
 
 IN_SRC = {

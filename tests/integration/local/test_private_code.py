@@ -14,7 +14,7 @@ from kinetic_ray.backends.local import backend
 from tests.unit.test_reach import HOOK, write
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,13 +38,13 @@ if __name__ == "__main__":
     print(look.run_async().job_id)
 """
 STRANGER = """
-import kinetic_ray as kinetic
+import kinetic_ray as kinetic, sys
 @kinetic.run(accelerator="cpu", runtime="plain")
 def look():
     import importlib.util
     return importlib.util.find_spec("toolbox") is None
 if __name__ == "__main__":
-    print(look.run_async().job_id)
+    print(look.options(env_vars=dict(zip(["PYTHONPATH"], sys.argv[1:]))).run_async().job_id)
 """
 WRITER = """
 import os, pathlib, helper, kinetic_ray as kinetic
@@ -90,6 +90,13 @@ def start(command: list[str], cwd: Path, *path: Path) -> str:
     return done.stdout.split()[-1]
 
 
+def runs(job: "kinetic.JobHandle[object]") -> bool:
+    """Whether a job runs; one that has ended never will."""
+    phase = job.phase()
+    assert phase.status in ("PENDING", "RUNNING"), phase
+    return phase.status == "RUNNING"
+
+
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
     """All that is below a folder: names, times, contents."""
     paths = sorted(folder.rglob("*"))
@@ -112,7 +119,7 @@ def test_edits_while_a_job_queues_are_not_seen_by_it_nor_by_another_project(here
     (project / "data.txt").write_text("data before")
     shared = write(here / "shared", toolbox="NAME = 'toolbox before'")
     blocker = kinetic.attach(start(["blocker.py", str(gate)], project, shared))  # whose shell starts the cluster
-    wait_until(lambda: blocker.status() == "RUNNING", 120, "the slice to be taken")
+    wait_until(lambda: runs(blocker), 240, "the slice to be taken")
     job = kinetic.attach(start(["queued.py"], project, shared))
     for path in (project / "helper.py", project / "src/lib/__init__.py", project / "data.txt", shared / "toolbox.py"):
         path.write_text(path.read_text().replace("before", "after"))
@@ -120,17 +127,19 @@ def test_edits_while_a_job_queues_are_not_seen_by_it_nor_by_another_project(here
     other = write(here / "other", stranger=STRANGER)
     (other / "pyproject.toml").touch()
     stranger = kinetic.attach(start(["stranger.py"], other))
+    asking = kinetic.attach(start(["stranger.py", str(shared)], other))
     gate.touch()
-    assert job.result(timeout=120) == ("helper before", "toolbox before", "lib before", "data before", True)
-    assert stranger.result(timeout=120)
-    blocker.result(timeout=60)
+    assert job.result(timeout=240) == ("helper before", "toolbox before", "lib before", "data before", True)
+    assert stranger.result(timeout=240)
+    assert not asking.result(timeout=240)  # it names the folder, which it sees as it is then
+    blocker.result(timeout=240)
 
 
 def test_ranks_write_into_folders_of_their_own(here: Path) -> None:
     project = write(here / "project", writer=WRITER, helper="NAME = 'helper'")
     (project / "data.txt").write_text("data")
     before = snapshot(project)
-    rows = kinetic.attach(start(["writer.py"], project)).result(timeout=120)
+    rows = kinetic.attach(start(["writer.py"], project)).result(timeout=240)
     assert [row[:5] for row in rows] == [(rank, False, f"rank {rank}", False, "helper") for rank in range(2)]
     folders = [Path(row[5]) for row in rows]
     assert folders[0] != folders[1]
