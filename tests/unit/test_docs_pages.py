@@ -1,12 +1,16 @@
 """The pages about nouns and accelerators say what the code says."""
 
+import ast
+import inspect
 import re
 from pathlib import Path
 
+from kinetic_ray import errors
 from kinetic_ray.core.accelerator_table import GPUS, TPUS, GpuModel, TpuFamily, chips_in
-from kinetic_ray.core.state import JobStatus, RankPhase, Stage
+from kinetic_ray.core.state import JobStatus, RankPhase, Reason, Stage
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
 
 
 def _page(name: str) -> str:
@@ -63,3 +67,30 @@ def test_the_picture_of_a_job_s_life_has_its_stages_and_phases_in_order() -> Non
     assert stages == [str(stage) for stage in Stage if stage is not Stage.SUBMITTED]
     phases = re.findall(r"\b(" + "|".join(RankPhase) + r")\b", " ".join(column))
     assert list(dict.fromkeys(phases)) == [str(phase) for phase in RankPhase]
+
+
+def test_troubleshooting_has_a_section_of_every_error_and_every_reason() -> None:
+    headings = re.findall(r"^### (\w+)$", _page("troubleshooting.md"), re.MULTILINE)
+    classes = [name for name, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__]
+    raised = {name for name in classes if issubclass(getattr(errors, name), errors.KineticError)}
+    bases = {"KineticError", "JobError"}
+    assert sorted(headings) == sorted([*(raised - bases), "TimeoutError", *map(str, Reason)])
+
+
+def _said_by_the_code() -> str:
+    """Every text that stands in the code, those of several lines in one piece, with … for what is filled in."""
+    found = []
+    for path in (ROOT / "kinetic_ray").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                found.append("".join(str(p.value) if isinstance(p, ast.Constant) else "…" for p in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(found)
+
+
+def test_troubleshooting_shows_messages_as_they_are_printed() -> None:
+    page, said = _page("troubleshooting.md"), _said_by_the_code()
+    blocks = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    parts = [part.strip(" .:;") for block in blocks for line in block.splitlines() for part in line.split("…")]
+    assert [part for part in parts if part and part not in said] == []
