@@ -8,6 +8,7 @@ from pathlib import Path
 from kinetic_ray import errors
 from kinetic_ray.core.accelerator_table import GPUS, TPUS, GpuModel, TpuFamily, chips_in
 from kinetic_ray.core.state import JobStatus, RankPhase, Reason, Stage
+from kinetic_ray.settings import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -94,3 +95,9 @@ def test_troubleshooting_shows_messages_as_they_are_printed() -> None:
     blocks = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     parts = [part.strip(" .:;") for block in blocks for line in block.splitlines() for part in line.split("…")]
     assert [part for part in parts if part and part not in said] == []
+
+
+def test_the_limits_of_what_is_sent_are_those_of_the_settings() -> None:
+    rows = re.findall(r"above (\d+) MB \| `(KINETIC_\w+)` \|$", _page("your-code.md"), re.MULTILINE)
+    limits = [setting for setting in SETTINGS.values() if setting.env.endswith("_LIMIT_MB")]
+    assert sorted(rows) == sorted((setting.default, setting.env) for setting in limits)
