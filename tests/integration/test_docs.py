@@ -1,5 +1,6 @@
 """What README and docs show works: each page's Python blocks are run, its commands exist."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -17,16 +18,53 @@ def _blocks(page: Path, language: str) -> list[str]:
     return [code for kind, code in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language]
 
 
+def _is_for_pytest(code: str) -> bool:
+    return _is_conftest(code) or "\ndef test_" in code
+
+
+def _is_conftest(code: str) -> bool:
+    return code.startswith("pytest_plugins")
+
+
+def _program(page: Path) -> list[str]:
+    return [code for code in _blocks(page, "python") if not _is_for_pytest(code)]
+
+
+def _tests(page: Path) -> list[str]:
+    return [code for code in _blocks(page, "python") if _is_for_pytest(code)]
+
+
+def _run(command: list[str], folder: Path) -> None:
+    apart = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    done = subprocess.run(
+        command, cwd=folder, env=apart, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+
 @pytest.mark.integration
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("page", [page for page in PAGES if _blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if _program(page)], ids=lambda page: page.name)
 def test_python_of_a_page_runs(page: Path, cluster: Path, tmp_path: Path) -> None:
     """The blocks of a page are one program, in their order, as a reader would paste them."""
     script = tmp_path / "page.py"
-    script.write_text("\n\n".join(_blocks(page, "python")), encoding="utf-8")
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    script.write_text("\n\n".join(_program(page)), encoding="utf-8")
+    _run([sys.executable, str(script)], tmp_path)
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("page", [page for page in PAGES if _tests(page)], ids=lambda page: page.name)
+def test_tests_of_a_page_pass(page: Path, kinetic_home: Path, tmp_path: Path) -> None:
+    """A block that switches plugins on is the conftest.py; each with test functions is a file of tests beside it.
+
+    Their clusters lie among this run's homes, so whatever these leave behind is found at its end.
+    """
+    for number, code in enumerate(_tests(page)):
+        name = "conftest.py" if _is_conftest(code) else f"test_{number}.py"
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    flags = ["-q", "-p", "no:cacheprovider", "--strict-markers", f"--rootdir={tmp_path}"]
+    _run([sys.executable, "-m", "pytest", *flags, f"--basetemp={kinetic_home / 'pytest'}"], tmp_path)
 
 
 def _commands() -> list[str]:
