@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from kinetic_ray.calls.posting import Post, poster
 from kinetic_ray.calls.requests import Request
-from kinetic_ray.runner.calls.again import MOST_BYTES, new_name
+from kinetic_ray.runner.calls.again import MOST_BYTES, MOST_TOLD, new_name
 from kinetic_ray.runner.calls.heads import before_data, call_head
 
 #: Ray's words for an actor that can't be called, as a handle's local state: restarting, dead. A handle that has just
@@ -36,16 +36,41 @@ class RayCalls(Protocol):
     def wait(self, refs: Any, *, num_returns: int = 1, timeout: float | None = None) -> tuple[list[Any], list[Any]]: ...
 
 
+class _Named:
+    """Calls that one seat's agent knows by name. It forgets those that it was told first, so all are forgotten here."""
+
+    def __init__(self) -> None:
+        self._kinds: list[dict[bytes, Post]] = []
+        self._told = 0
+
+    def table(self) -> dict[bytes, Post]:
+        """Those of one more kind, by their arguments."""
+        self._kinds.append({})
+        return self._kinds[-1]
+
+    def clear(self) -> None:
+        """No kind is in use any more."""
+        self._kinds = []
+
+    def note(self) -> None:
+        """One more is about to be told."""
+        self._told += 1
+        if self._told % MOST_TOLD == 0:
+            for kind in self._kinds:
+                kind.clear()
+
+
 class _Bound:
     """One kind of call on one seat, with what is worked out once for all of them."""
 
-    def __init__(self, agent: Any, head: bytes, name: str) -> None:
+    def __init__(self, agent: Any, head: bytes, name: str, named: _Named) -> None:
         self.head = head
         self._agent = agent
         self._name = name
         self._before = before_data(head)
         self._post = poster(agent, "direct", name)
-        self._again: dict[bytes, Post] = {}  # by arguments
+        self._named = named
+        self._again = named.table()
         self._last = b""
 
     def send(self, data: bytes) -> Any:
@@ -61,6 +86,7 @@ class _Bound:
     def _teach(self, data: bytes) -> Any:
         name = new_name(self._name)
         if len(data) <= MOST_BYTES:
+            self._named.note()
             if len(self._again) >= _AGAIN:
                 del self._again[next(iter(self._again))]
             self._again[data] = poster(self._agent, "again", name)
@@ -76,6 +102,7 @@ class Seat:
         self._client = client
         self._taught: set[str] = set()
         self._bound: dict[bytes, _Bound] = {}  # by the order: a request holds the code
+        self._named = _Named()
 
     def is_there(self) -> bool:
         """Whether its agent lives, as far as Ray knows at this moment."""
@@ -94,13 +121,14 @@ class Seat:
     def _prepared(self, request: Request) -> _Bound:
         if len(self._bound) >= _REMEMBERED:
             self._bound.clear()
+            self._named.clear()
             self._taught.clear()
         order = request.order
         if order.kind == "function" and order.function not in self._taught:
             self._agent.learn.options(name=f"learn {order.name}").remote(order.function, request.code[0])
             self._taught.add(order.function)
         head = call_head(gang=self.gang, client=self._client, order=order, keeps=True)
-        bound = self._bound[request.data] = _Bound(self._agent, head, order.name)
+        bound = self._bound[request.data] = _Bound(self._agent, head, order.name, self._named)
         return bound
 
 

@@ -12,6 +12,7 @@ def test_names_are_readable_and_never_the_same() -> None:
     assert len(names) == 1000
     assert all(name.startswith("train #") and is_to_be_kept(name) for name in names)
     assert not is_to_be_kept("train")
+    assert not is_to_be_kept("item #3")  # a user's own, of which an agent would keep one for each
 
 
 def test_what_was_kept_last_is_there() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kinetic_ray.calls.requests import Request, request_of
 from kinetic_ray.calls.seats import Got, Line
-from kinetic_ray.runner.calls.again import MOST_BYTES, is_to_be_kept
+from kinetic_ray.runner.calls.again import MOST_BYTES, Again, is_to_be_kept
 from kinetic_ray.runner.calls.heads import read_head, split
 from kinetic_ray.runner.calls.packing import pack_arguments
 from kinetic_ray.runner.calls.wish import Order, Wish
@@ -243,6 +243,12 @@ class Repeating(Way):
         super().send(self.told)
         self.lend()
 
+    def call_piece(self, *args: Any) -> bytes:
+        """Sends one for the first time; gives what the agent was sent."""
+        assert self.call(*args)[0] == "direct"
+        ((piece,)) = self.agent.direct.calls[-1]
+        return bytes(piece)
+
     def call(self, *args: Any) -> tuple[str, str]:
         """Sends one; gives the agent's method, and the name of the call."""
         before = len(self.agent.again.calls)
@@ -281,6 +287,30 @@ def test_of_many_calls_in_turn_those_made_last_are_remembered() -> None:
             assert way.call(number)[0] in ("direct", "again")
     assert [way.call(number)[0] for number in (0, 19, 15)] == ["direct", "again", "again"]
     assert len({*way.agent.again.names}) == 20  # none shares its name with another
+
+
+def test_what_the_agent_has_forgotten_is_never_called_by_its_name() -> None:
+    way, kept = Repeating(), Again()
+    others = request("d2", name="triple")
+    head = read_head(split(way.call_piece(0))[0])
+
+    def call(told: Request, number: int) -> None:
+        way.told = told
+        how, name = way.call(number)
+        if how == "again":
+            assert kept.get(name) is not None
+        elif is_to_be_kept(name):
+            kept.keep(name, (head, b""))
+
+    for number in range(1200):
+        if number % 400 == 0:  # a seldom one, between many that are made twice
+            for _ in range(3):
+                call(request(), 0)
+        for _ in range(2):
+            call(others, number)
+    for _ in range(3):
+        call(request(), 0)
+    assert way.call(0)[0] == "again"
 
 
 def test_another_seat_knows_nothing_of_what_the_first_was_told() -> None:

@@ -8,15 +8,16 @@ late it comes.
 
 from __future__ import annotations
 
+import re
 import secrets
 
 from kinetic_ray.runner.calls.heads import Head
 
-#: Calls that an agent remembers. A client sends a few dozen at most before it takes other names.
-_MOST = 1024
+#: Calls that an agent remembers, and names after which a client takes others for all of its calls.
+_MOST, MOST_TOLD = 1024, 512
 #: Bytes of arguments up to which a call is made in this way.
 MOST_BYTES = 4 << 10
-_MARK = " #"
+_NEW = re.compile(r" #[0-9a-f]{8}\Z")
 
 #: A call: its head, its pickled arguments.
 Told = tuple[Head, bytes]
@@ -24,12 +25,12 @@ Told = tuple[Head, bytes]
 
 def new_name(name: str) -> str:
     """A name, for people to read, that no other call has."""
-    return f"{name}{_MARK}{secrets.token_hex(4)}"
+    return f"{name} #{secrets.token_hex(4)}"
 
 
 def is_to_be_kept(name: str) -> bool:
     """Whether a call may be made again by its name alone."""
-    return _MARK in name
+    return _NEW.search(name) is not None
 
 
 class Again:
