@@ -56,7 +56,7 @@ class Patience:
         self._what = what
         self._pause = 0.0
 
-    def pause_after(self, exc: StoreError | OSError) -> float:
+    def pause_after(self, exc: Exception) -> float:
         """Seconds to wait.
 
         Raises:
@@ -74,8 +74,13 @@ class Patience:
         return max(min(self._pause, left), 0.0)
 
 
-def waited_out(read: Callable[[], T], patience: Patience) -> T:
+def waited_out(read: Callable[[], T], patience: Patience, blips: tuple[type[Exception], ...] = BLIPS) -> T:
     """Reads what the store has, as often as it takes.
+
+    Args:
+        read: Does it.
+        patience: For how long.
+        blips: Of :data:`BLIPS` those that mean the store, for who does something else as well.
 
     Raises:
         TimeoutError: See :meth:`Patience.pause_after`.
@@ -83,6 +88,6 @@ def waited_out(read: Callable[[], T], patience: Patience) -> T:
     while True:
         try:
             return read()
-        except BLIPS as exc:
+        except blips as exc:
             pause = patience.pause_after(exc)
         time.sleep(pause)

@@ -16,7 +16,7 @@ from kinetic_ray.backends.base import Backend, Liveness, Observation
 from kinetic_ray.core.skew import differences, refusal
 from kinetic_ray.core.state import JobState, JobStatus, Reason, Stage
 from kinetic_ray.core.terminal import sanitize_text
-from kinetic_ray.errors import DataError, JobLost, KineticError, SubmissionError
+from kinetic_ray.errors import DataError, JobLost, KineticError, StoreError, SubmissionError
 from kinetic_ray.jobs.asking import asked
 from kinetic_ray.jobs.patience import BLIPS, Patience, waited_out
 from kinetic_ray.jobs.silence import Silence
@@ -288,7 +288,8 @@ def until_ended(watch: Watch, timeout: float | None = None, show: Callable[[JobS
             _show_rest(show, watch.state)
             raise
         if state.is_terminal:
-            waited_out(partial(_show_rest, show, state), Patience(watch.job_id, deadline))
+            # An OSError is of where it is shown: nobody reads there any more, say.
+            waited_out(partial(_show_rest, show, state), Patience(watch.job_id, deadline), (StoreError,))
             return state
         is_behind = show(state)
         if deadline is not None and time.monotonic() >= deadline:

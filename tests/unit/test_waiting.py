@@ -355,6 +355,25 @@ def test_a_log_is_shown_although_the_records_are_damaged(recorder: Recorder) -> 
     assert told.data == b"all of it\n"
 
 
+class Unread(Told):
+    """Shows where nobody reads any more."""
+
+    def log(self, data: bytes) -> None:
+        if data:
+            raise BrokenPipeError
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_broken_pipe_is_no_trouble_with_the_store(recorder: Recorder, *, has_ended: bool) -> None:
+    journal = recorder.running()
+    journal.store.create(journal.keys.log(1, 1, 0), b"a line\n")
+    if has_ended:
+        finish(recorder, journal, 42)
+    show = Reporting(Unread(), LogPump(journal.store, journal.keys))
+    with pytest.raises(BrokenPipeError):
+        until_ended(Watch(journal, LiveBackend(HOME)), 5, show)
+
+
 def test_records_of_a_newer_version_are_told_at_once(recorder: Recorder) -> None:
     journal = damaged(recorder, b'{"kind":"events","version":99,"sig":null}\n')
     for call in (lambda: handle(journal).result(), lambda: asyncio.run(_await(handle(journal)))):
