@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Mapping
-from difflib import get_close_matches
-from typing import Any, TypedDict
+from collections.abc import Callable
+from typing import TypedDict
 
 from kinetic_ray import config
 from kinetic_ray.core.state import JobState, JobStatus
@@ -40,19 +39,6 @@ class ResultKwargs(TypedDict, total=False):
     cleanup_poll_interval: float | None
     stream_logs: bool | None
     on_status_change: Callable[[JobStatus], object] | None
-
-
-def check_names(method: str, given: Mapping[str, Any], known: Any) -> None:
-    """Refuses names that neither we nor upstream have, as Python would.
-
-    Raises:
-        TypeError: With the nearest name.
-    """
-    for name in given:
-        if name not in known.__annotations__:
-            near = get_close_matches(name, known.__annotations__, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"{method}() got an unexpected keyword argument {name!r}{hint}")
 
 
 class Shower:
