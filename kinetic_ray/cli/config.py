@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import click
 from kinetic_ray import config as settings
 from kinetic_ray.cli.output import json_option, note, print_json, print_table
 from kinetic_ray.config import Found
+from kinetic_ray.core.urls import shown_url
 from kinetic_ray.profiles import Profile
 from kinetic_ray.settings import SETTINGS, UPSTREAM_VARIABLES
 
@@ -66,19 +66,14 @@ def _found(name: str, flag: str | None, active: Profile | None, environ: Mapping
 
 
 def _facts(row: Row) -> dict[str, Any]:
-    value = None if row.found.value is None else _shown(row.found.value)
-    beaten = [{"source": source, "value": _shown(value)} for source, value in row.found.beaten]
+    value = None if row.found.value is None else shown_url(row.found.value)
+    beaten = [{"source": source, "value": shown_url(value)} for source, value in row.found.beaten]
     return {"name": row.name, "variable": row.variable, "value": value, "source": row.found.source, "beaten": beaten}
 
 
 def _cells(row: Row, *, explain: bool) -> tuple[str, ...]:
-    value = f"({row.default})" if row.found.value is None else _shown(row.found.value)
+    value = f"({row.default})" if row.found.value is None else shown_url(row.found.value)
     cells = (row.name, value, row.found.source)
     if not explain:
         return cells
-    return (*cells, "; ".join(f"{source}: {_shown(value)}" for source, value in row.found.beaten))
-
-
-def _shown(value: str) -> str:
-    """Without the password of a URL."""
-    return re.sub(r"(?<=://)[^/@\s]+@", "***@", value)
+    return (*cells, "; ".join(f"{source}: {shown_url(value)}" for source, value in row.found.beaten))

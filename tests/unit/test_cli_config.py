@@ -137,6 +137,13 @@ def test_a_password_in_a_url_is_not_shown(home: Path, monkeypatch: pytest.Monkey
     assert "hunter2" not in done.stdout + invoke("config", "--json").stdout
 
 
+def test_a_token_in_a_url_is_not_shown(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KINETIC_STORE", "https://host/bucket?sig=hunter2")
+    done = invoke("config", "--explain")
+    assert "https://host/bucket?***" in done.stdout
+    assert "hunter2" not in done.stdout + invoke("config", "--json").stdout
+
+
 def test_what_looks_like_a_setting_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINETIC_STOER", "x")
     monkeypatch.setenv("KINETIC_LOG_LEVEL", "x")
