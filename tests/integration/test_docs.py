@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -42,9 +42,21 @@ def _run(command: list[str], folder: Path) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
+def _id(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_id)
+def test_every_block_has_a_language_that_is_known_here(page: Path) -> None:
+    """Under another name, or indented, a block would escape the tests."""
+    fences = re.findall(r"^[ >]*(?:```|~~~).*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(fences[1::2]) <= {"```"}
+    assert set(fences[0::2]) <= {"```python", "```sh", "```text", "```json"}
+
+
 @pytest.mark.integration
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("page", [page for page in PAGES if _program(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if _program(page)], ids=_id)
 def test_python_of_a_page_runs(page: Path, cluster: Path, tmp_path: Path) -> None:
     """The blocks of a page are one program, in their order, as a reader would paste them."""
     script = tmp_path / "page.py"
@@ -54,7 +66,7 @@ def test_python_of_a_page_runs(page: Path, cluster: Path, tmp_path: Path) -> Non
 
 @pytest.mark.integration
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("page", [page for page in PAGES if _tests(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if _tests(page)], ids=_id)
 def test_tests_of_a_page_pass(page: Path, kinetic_home: Path, tmp_path: Path) -> None:
     """A block that switches plugins on is the conftest.py; each with test functions is a file of tests beside it.
 
