@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import itertools
 import os
 import pickle
 import signal
@@ -400,7 +401,8 @@ def test_a_streamed_log_keeps_characters_that_a_look_cuts_in_two(
 
 
 def look_often(watch: Watch) -> None:
-    for _ in range(20):
+    """Until it raises: how many looks that takes depends on how soon questions are answered."""
+    for _ in range(1000):
         watch.look()
 
 
@@ -416,7 +418,7 @@ def look_often(watch: Watch) -> None:
 def test_a_job_that_nobody_drives_is_lost(
     recorder: Recorder, answers: list[Liveness], questions: int, told: str
 ) -> None:
-    backend, clock = Backend(answers), iter(range(0, 10_000, 60))
+    backend, clock = Backend(answers), itertools.count(0, 60)
     watch = Watch(recorder.running(), backend, clock=lambda: float(next(clock)))
     with pytest.raises(kinetic.JobLost, match=told) as caught:
         look_often(watch)
@@ -457,7 +459,7 @@ def test_a_job_that_was_made_elsewhere_is_not_started_from_here(
     recorder: Recorder, client: dict[str, Any], told: str
 ) -> None:
     journal = recorder.pending(client=replace(fingerprint(), **client))
-    backend, clock = Backend([Liveness.DOWN]), iter(range(0, 10_000, 60))
+    backend, clock = Backend([Liveness.DOWN]), itertools.count(0, 60)
     watch = Watch(journal, backend, clock=lambda: float(next(clock)))
     with pytest.raises(kinetic.SubmissionError, match=told):
         look_often(watch)
@@ -469,7 +471,7 @@ def test_a_job_that_can_never_be_started_says_so_after_three_tries(recorder: Rec
     def refuse(_url: str, _job_id: str) -> None:
         raise kinetic.ConfigError("the port is taken")
 
-    backend, clock = Backend([Liveness.DOWN], on_submit=refuse), iter(range(0, 10_000, 60))
+    backend, clock = Backend([Liveness.DOWN], on_submit=refuse), itertools.count(0, 60)
     watch = Watch(recorder.pending(), backend, clock=lambda: float(next(clock)))
     with pytest.raises(kinetic.SubmissionError, match="the port is taken"):
         look_often(watch)

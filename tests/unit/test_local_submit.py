@@ -28,7 +28,7 @@ from kinetic_ray.store import Store, open_store
 from tests.unit.jobs_api import TOKEN, FakeJobsApi
 
 SHORT = Patience(accept=10.0, cancel=1.0, notice=1.5, stop=1.5, look=0.02, attend=0.02)
-WAIT = 10.0
+WAIT = 60.0
 
 
 class _Head:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kinetic_ray.calls.looks import Looks
 from kinetic_ray.calls.notices import Notices, open_notices
+from tests.waiting import wait_until
 
 Open = Callable[[Iterable[str]], Notices | None]
 
@@ -39,8 +40,22 @@ def paths_of(root: Path) -> list[str]:
     return [str(root), *(str(path) for path in sorted(root.rglob("*")))]
 
 
+def after_a_tick(root: Path) -> None:
+    """Returns once the clock of files has gone on: a change within one tick of it may look no different."""
+    marker = root.parent.parent / "marker"
+    paths = [root, *root.rglob("*")]
+    newest = max(status.st_ctime_ns for status in (path.lstat() for path in paths))
+
+    def ticked() -> bool:
+        marker.write_text("")
+        return marker.stat().st_ctime_ns > newest
+
+    wait_until(ticked, 10, "the clock to tick")
+
+
 def looks_at(root: Path, notices: Open = open_notices, *more: str) -> Looks:
     looks = Looks([*paths_of(root), *more], notices)
+    after_a_tick(root)
     assert looks.hold() and looks.hold()
     return looks
 
