@@ -35,6 +35,7 @@ class Selecting:
         self._project = project
         self._facts: tuple[object, ...] = ()
         self._looks: dict[str, Look | None] = {}
+        self._deciders: frozenset[str] = frozenset()
         self._selection: Selection | None = None
         self._is_doubtful = False
 
@@ -55,8 +56,9 @@ class Selecting:
         if same is None:
             begun = time.time_ns()
             same = self._project.select(needs=needs)
-            looks = {path: look(path) for path in _watched(self._project, same)}
-            self._is_doubtful = any(is_fresh(seen, begun) for seen in _deciding(same, looks))
+            watched, self._deciders = _watched(self._project, same)
+            looks = {path: look(path) for path in watched}
+            self._is_doubtful = any(is_fresh(seen, begun) for seen in self._deciding(same, looks))
         self._facts, self._looks, self._selection = facts, looks, same
         return same, [*looks]
 
@@ -68,40 +70,47 @@ class Selecting:
         entries = {os.fspath(entry.path): entry for entry in selection.entries}
         for path, seen in changed.items():
             entry = entries.get(path)
-            if entry is None or seen is None or not _is_content(entry, seen):
+            if entry is None or seen is None or path in self._deciders or not _is_content(entry, seen):
                 return None
             entries[path] = replace(entry, size=seen[_SIZE], executable=bool(seen[_MODE] & stat.S_IXUSR))
         if sum(entry.size for entry in entries.values()) > config.bundle_limit():
             return None  # which says what is too large
         return replace(selection, entries=tuple(entries.values()))
 
-
-def _deciding(selection: Selection, looks: Mapping[str, Look | None]) -> Iterator[Look]:
-    """How that looks which decides what is sent: what changed while it was gone through may be there unseen."""
-    files = {os.fspath(entry.path) for entry in selection.entries if entry.kind is Kind.FILE}
-    for path, seen in looks.items():
-        if seen is not None and (path not in files or path.endswith((GIT_FILE, OWN_FILE))):
-            yield seen
+    def _deciding(self, selection: Selection, looks: Mapping[str, Look | None]) -> Iterator[Look]:
+        """How that looks which decides what is sent: what changed while it was gone through may be there unseen."""
+        files = {os.fspath(entry.path) for entry in selection.entries if entry.kind is Kind.FILE}
+        for path, seen in looks.items():
+            if seen is not None and (path not in files or path in self._deciders):
+                yield seen
 
 
 def _is_content(entry: Entry, seen: Look) -> bool:
-    """Whether an entry is still a file, and one that decides of no others."""
-    decides = entry.path.name in (GIT_FILE, OWN_FILE)
-    return entry.kind is Kind.FILE and stat.S_ISREG(seen[_MODE]) and not decides
+    """Whether an entry is still a file."""
+    return entry.kind is Kind.FILE and stat.S_ISREG(seen[_MODE])
 
 
-def _watched(project: Project, selection: Selection) -> list[str]:
-    """What is looked at: entries, the folders that they lie in, and what decides which are left out."""
+def _watched(project: Project, selection: Selection) -> tuple[list[str], frozenset[str]]:
+    """What is looked at: entries, the folders that they lie in, and (also apart) what decides which are left out."""
     paths = [entry.path for entry in selection.entries]
     folders = [entry.path for entry in selection.entries if entry.kind is Kind.FOLDER]
     if project.root is not None:
         folders.append(project.root)
     folders += selection.packages
-    found = [*paths, *folders, *_ignore_files(project, folders)]
-    return list(dict.fromkeys(os.fspath(path) for path in found))
+    deciders = [os.fspath(path) for path in _ignore_files(project, folders)]
+    found = [*(os.fspath(path) for path in (*paths, *folders)), *deciders]
+    return list(dict.fromkeys(found)), frozenset(deciders)
 
 
 def _ignore_files(project: Project, folders: Iterable[Path]) -> Iterator[Path]:
+    """Ignore files, and the files that those which are links lead to."""
+    for path in _ignore_names(project, folders):
+        yield path
+        if path.is_symlink():
+            yield path.resolve()
+
+
+def _ignore_names(project: Project, folders: Iterable[Path]) -> Iterator[Path]:
     above = [] if project.root is None else repository_folders(project.root)[1:]
     for folder in above:
         yield from (folder / GIT_FILE, folder / OWN_FILE)  # also where there is none yet: the folder isn't looked at

@@ -26,6 +26,12 @@ def root(tmp_path: Path) -> Path:
         (folder / name).write_text(name)
     (folder / ".gitignore").write_text("*.log\n")
     (folder / "sub" / "link").symlink_to("c.py")
+    for rules, link in (
+        (folder / "rules.txt", folder / "sub" / ".gitignore"),
+        (tmp_path / "rules", folder / ".kineticignore"),
+    ):
+        rules.write_text("*.tmp\n")
+        link.symlink_to(rules)
     return folder
 
 
@@ -68,6 +74,8 @@ CHANGES: dict[str, tuple[Callable[[Path], object], bool]] = {
     "another ignore file": (lambda root: (root / ".gitignore").write_text("*.dat\n"), True),
     "a new ignore file": (lambda root: (root / "sub" / ".kineticignore").write_text("c.py\n"), True),
     "no ignore file": (lambda root: (root / ".gitignore").unlink(), True),
+    "an edit of what an ignore file leads to": (lambda root: (root / "rules.txt").write_text("c.py\n"), True),
+    "an edit of what one leads to elsewhere": (lambda root: (root.parent / "rules").write_text("*.dat\n"), True),
 }
 
 
