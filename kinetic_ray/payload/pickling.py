@@ -157,9 +157,18 @@ def view_from(data: bytearray, form: str, shape: tuple[int, ...] | None, readonl
 
 
 def _view_reduced(view: memoryview) -> Any:
-    """As itself; cloudpickle would make bytes of it."""
-    shape = None if view.ndim == 1 else view.shape
-    return view_from, (bytearray(view.tobytes()), view.format, shape, view.readonly)
+    """As itself; cloudpickle would make bytes of it.
+
+    Raises:
+        TypeError: Of records, foreign byte orders and the like Python can't make one. Told here, not where it is read.
+    """
+    told = bytearray(view.tobytes()), view.format, None if view.ndim == 1 else view.shape, view.readonly
+    try:
+        view_from(*told)
+    except (TypeError, ValueError):
+        text = f"it is a memoryview of format {view.format!r} and shape {view.shape}, which can't be rebuilt"
+        raise TypeError(f"{text}: pass what it shows, or bytes of it") from None
+    return view_from, told
 
 
 def plain(function: Any) -> Any:

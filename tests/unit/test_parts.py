@@ -1,5 +1,6 @@
 """Payloads in parts: what is large is stored once, said by name, refused by name; what is shared stays shared."""
 
+import ctypes
 import logging
 import pickle
 import sys
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from kinetic_ray.errors import PayloadError
 from kinetic_ray.payload import Payload, dump_call, load_call, pack_call
 from kinetic_ray.payload.parts import LARGE
+from kinetic_ray.payload.pickling import ValuePickler
 from kinetic_ray.store import open_store
 from tests.unit import payloads
 from tests.unit.payloads import errors
@@ -217,6 +219,23 @@ def test_a_view_arrives_as_one(view: memoryview) -> None:
     assert type(arrived) is memoryview
     assert (arrived.tobytes(), arrived.format, arrived.shape) == (view.tobytes(), view.format, view.shape)
     assert arrived.readonly == view.readonly
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        memoryview(np.zeros(2, dtype=[("a", "i4"), ("b", "f8")])),
+        memoryview(np.zeros(2, dtype=">i4")),
+        memoryview(np.zeros(2, dtype="f2")),
+        memoryview(np.zeros((0, 3))),
+        memoryview((ctypes.c_int * 3)()),
+    ],
+)
+def test_a_view_that_cannot_be_made_again_is_refused_where_it_is_sent(view: memoryview) -> None:
+    with pytest.raises(PayloadError, match=r"args\[0\]\['view'\].*memoryview.*pass what it shows"):
+        pack(print, {"view": view})
+    with pytest.raises(TypeError, match="memoryview of format"):
+        ValuePickler().dumps(view)
 
 
 def test_errors_arrive_whatever_their_constructors_want() -> None:
