@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,13 @@ settings.load_profile("kinetic")
 def _short_folder(parent: str | None = None) -> Path:
     """A new folder with a short path: unix socket names end at 104 characters, pytest's own folders are too deep."""
     return Path(tempfile.mkdtemp(prefix="krt", dir=parent or "/tmp"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c() -> None:
+    """Programs that tests start hear of Ctrl-C, also where this run was started in the background, which ignores it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -81,10 +81,10 @@ def run_in_terminal(
         interrupt_at: Once this has been written, the program gets what Ctrl-C sends.
     """
     leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    env = {**os.environ, "TERM": "xterm-256color"} if env is None else env
+    process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=env)
     try:
-        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        env = {**os.environ, "TERM": "xterm-256color"} if env is None else env
-        process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=env)
         os.close(follower)
         written = b""
         for chunk in _chunks(leader, time.monotonic() + 120):
@@ -94,6 +94,8 @@ def run_in_terminal(
                 interrupt_at = ""
         return process.wait(timeout=30), written.decode()
     finally:
+        process.kill()  # where it has not ended
+        process.wait()
         os.close(leader)
 
 
