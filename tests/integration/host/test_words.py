@@ -33,7 +33,7 @@ def test_what_children_of_a_rank_say_is_in_its_log(gang_of: MakeGang) -> None:
 def test_a_child_is_heard_while_it_lives(gang_of: MakeGang, tmp_path: Path) -> None:
     gang = gang_of()
     gang.start(child_programs.start_one_that_waits, str(tmp_path / "gate"))
-    wait_until(lambda: "said while it lives" in _log_so_far(gang), what="the child's words")
+    wait_until(lambda: "said while it lives\n" in _log_so_far(gang), what="the child's words")
     (tmp_path / "gate").touch()
     assert gang.outcome().ok
 
@@ -41,7 +41,7 @@ def test_a_child_is_heard_while_it_lives(gang_of: MakeGang, tmp_path: Path) -> N
 def test_a_killed_child_loses_nothing(gang_of: MakeGang, tmp_path: Path) -> None:
     gang = gang_of()
     gang.start(child_programs.start_one_that_is_killed, str(tmp_path / "gate"))
-    wait_until(lambda: "said while it lives" in _log_so_far(gang), what="the child's words")
+    wait_until(lambda: "said while it lives\n" in _log_so_far(gang), what="the child's words")
     (tmp_path / "gate").touch()
     assert gang.outcome().ok
     assert gang.log() == "said while it lives\n"
@@ -50,10 +50,11 @@ def test_a_killed_child_loses_nothing(gang_of: MakeGang, tmp_path: Path) -> None
 def test_a_daemon_is_heard_until_it_is_killed_with_the_rank(gang_of: MakeGang, tmp_path: Path) -> None:
     gang = gang_of()
     gang.start(child_programs.start_a_daemon, str(tmp_path / "pid"))
-    wait_until(lambda: "daemon" in _log_so_far(gang), what="the daemon's words")
+    pid = wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), what="the daemon")
+    wait_until(lambda: f"daemon {pid}\n" in _log_so_far(gang), what="the daemon's words")
     gang.fence()
-    assert not alive(int((tmp_path / "pid").read_text()))
-    assert gang.log() == f"daemon {(tmp_path / 'pid').read_text()}\n"
+    assert not alive(int(pid))
+    assert gang.log() == f"daemon {pid}\n"
 
 
 def test_who_wants_buffers_has_them(gang_of: MakeGang) -> None:
