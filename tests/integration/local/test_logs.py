@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 import kinetic_ray as kinetic
@@ -78,7 +79,10 @@ def test_a_supervisor_that_hangs_holds_nobody_up(own_cluster: Path, tmp_path: Pa
     assert runs.exists(), job.exception()
     status = backend.status(own_cluster)
     assert status is not None
+    wait_until(job.logs, 60, "its line")  # it is written down a moment after it was printed
     os.kill(status["pid"], signal.SIGSTOP)
+    supervisor = psutil.Process(status["pid"])
+    wait_until(lambda: supervisor.status() == psutil.STATUS_STOPPED, 30, "the supervisor to stop")
     try:
         with pytest.raises(TimeoutError, match=r"the job goes on \(the backend has not answered yet\)"):
             job.result(timeout=0.1)
