@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,27 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+#: How commands begin that are not run here, and why.
+LEFT_OUT = {
+    "python3 -m venv": "makes an environment and runs all tests in it: .ci/run does that by this very line",
+    "source ": "of the environment that the line before makes",
+    ".venv/bin/": "takes minutes; tests/integration/test_benchmarks.py runs the benchmarks",
+    "ray ": "tests/integration/driver/test_ray_shows.py asks Ray's tools",
+    "eval ": "for those",
+    "kinetic local preempt": "takes hosts away from the other tests",
+    "kinetic local stop": "so does this",
+    "kinetic doctor": "its answer is the machine's",
+    "kinetic secret set database": "asks for two values, which only a terminal can give",
+    "kinetic secret remove database": "of what that would have stored",
+}
+#: What comes before the commands of each page, and after them.
+FIRST = "kinetic run train.py --accelerator cpu --hosts 2"
+LAST = ["kinetic jobs result latest", "kinetic secret remove hf"]
+#: The exit codes of those that end otherwise than with 0.
+CODES = {
+    "kinetic jobs cancel latest": (1,),  # the job has ended already
+    "kinetic secret remove hf": (0, 2),  # of a page that has stored none
+}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -79,9 +101,42 @@ def test_tests_of_a_page_pass(page: Path, kinetic_home: Path, tmp_path: Path) ->
     _run([sys.executable, "-m", "pytest", *flags, f"--basetemp={kinetic_home / 'pytest'}"], tmp_path)
 
 
+def _lines(page: Path) -> list[str]:
+    """The commands of a page, without what is said about them."""
+    lines = [re.split(r"\s+# ", line)[0].strip() for code in _blocks(page, "sh") for line in code.splitlines()]
+    return [line for line in lines if line]
+
+
+def _is_left_out(line: str) -> bool:
+    return line.startswith(tuple(LEFT_OUT))
+
+
+@pytest.mark.parametrize("beginning", LEFT_OUT)
+def test_what_is_left_out_is_there(beginning: str) -> None:
+    assert any(line.startswith(beginning) for page in PAGES for line in _lines(page))
+
+
+@pytest.mark.integration
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("page", [page for page in PAGES if not all(map(_is_left_out, _lines(page)))], ids=_id)
+def test_commands_of_a_page_run(page: Path, cluster: Path, tmp_path: Path) -> None:
+    """One after another, as a reader would type them after a first job of two ranks; nothing of them goes on."""
+    (tmp_path / "train.py").write_text("import sys\nprint(*sys.argv)\n", encoding="utf-8")
+    shutil.copy(tmp_path / "train.py", tmp_path / "script.py")
+    apart = {"HOME": str(tmp_path), "KINETIC_STORE": "store", "KINETIC_PROFILES_FILE": "profiles.json"}
+    apart["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    given = [line for line in _lines(page) if not _is_left_out(line)]
+    for line in [FIRST, *given, *LAST]:
+        command = ["bash", "-c", line]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=os.environ | apart, capture_output=True, text=True, timeout=300, input="token"
+        )
+        assert done.returncode in CODES.get(line, (0,)), f"{line}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
+
+
 def _commands() -> list[str]:
-    lines = [line for page in PAGES for code in _blocks(page, "sh") for line in code.splitlines()]
-    return sorted({line.split("#")[0].strip() for line in lines if line.startswith("kinetic ")})
+    lines = {line for page in PAGES for line in _lines(page)}
+    return sorted(line for line in lines if line.startswith("kinetic ") and _is_left_out(line))
 
 
 @pytest.mark.parametrize("command", _commands())
