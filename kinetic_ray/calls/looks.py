@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import operator
 import os
 import stat
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from kinetic_ray.bundle.stamps import Stamp, stamp_of
 from kinetic_ray.calls.notices import Notices, is_straight, is_told_of, open_notices
 
-#: When the inode changed, when the content did; size, inode, mode.
-Look = tuple[int, ...]
-_FACTS: Callable[[os.stat_result], Look] = operator.attrgetter(
-    "st_ctime_ns", "st_mtime_ns", "st_size", "st_ino", "st_mode"
-)
+#: How a path looks.
+Look = Stamp
 _INODE, _MODE = 3, 4
 #: A descriptor of this kind reads nothing and holds nothing up. 0 where there are none.
 _PATH_ONLY: int = getattr(os, "O_PATH", 0)
@@ -64,7 +61,7 @@ class Looks:
 
     def _others_hold(self) -> bool:
         """Whether nothing has changed that no notes are taken of. At each call, so in as few steps as there are."""
-        lstat, fstat, facts = os.lstat, os.fstat, _FACTS
+        lstat, fstat, facts = os.lstat, os.fstat, stamp_of
         try:
             now = [facts(lstat(path)) for path in self._by_path]
             now += [facts(fstat(descriptor)) for descriptor in self._descriptors]
@@ -74,7 +71,7 @@ class Looks:
 
     def _all_hold(self) -> bool:
         try:
-            now = [_FACTS(os.lstat(path)) for path in self._there]
+            now = [stamp_of(os.lstat(path)) for path in self._there]
         except OSError:
             return False
         return now == self.seen and not any(map(os.access, self._missing, itertools.repeat(os.F_OK)))
@@ -101,7 +98,7 @@ class Looks:
 def look(path: str) -> Look | None:
     """What is compared of a file or folder; None where there is none."""
     try:
-        return _FACTS(os.lstat(path))
+        return stamp_of(os.lstat(path))
     except OSError:
         return None
 
