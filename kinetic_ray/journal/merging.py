@@ -52,9 +52,10 @@ class Merger:
         first, events = self._pieces[0].first, [event for piece in self._pieces for event in piece.events]
         key = self._keys.merged(self._epoch, first, first + len(events) - 1)
         data = dump_record("events", {"first": first, "events": events})
+        while self._replaced:  # first, so that a store which refuses that is given no more objects
+            self._store.delete(self._replaced[-1])
+            self._replaced.pop()
         self._store.create(key, data)
-        for replaced in self._replaced:
-            self._store.delete(replaced)
         self._replaced = [piece.key for piece in self._pieces]
         self._pieces = [_Piece(key, first, events, len(data))] if len(data) < _FULL else []
         return True

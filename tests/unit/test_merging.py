@@ -123,6 +123,27 @@ def test_what_was_merged_goes_at_the_next_merge(journal: JobJournal) -> None:
     assert len(left) == 2 + 64
 
 
+def test_a_store_that_refuses_to_delete_gets_no_further_parts(name: str, journal: JobJournal) -> None:
+    def refuse(use: str, _key: str) -> None:
+        if use == "delete" and is_refused:
+            raise StoreError("not now")
+
+    is_refused = True
+    log = JobJournal(Store(Medium(open_memory(name), refuse)), JOB).claim({})
+    for first in range(0, 640, 64):
+        append_many(log, first, 64)
+        with suppress(StoreError):
+            log.merge()
+    keys = journal.store.list(journal.keys.events(1))
+    assert [key for key in keys if "-" in key.rpartition("/")[2]] == [journal.keys.merged(1, 1, 64)]
+    is_refused = False
+    log.merge()
+    append_many(log, 640, 64)
+    log.merge()
+    assert len(journal.store.list(journal.keys.events(1))) == 2 + 64
+    assert steps(journal) == list(range(704))
+
+
 @pytest.mark.parametrize("slow", ["between listing and reading", "while it lists"])
 def test_a_reader_that_is_overtaken_by_merges_looks_again(name: str, journal: JobJournal, slow: str) -> None:
     log = journal.claim({})
