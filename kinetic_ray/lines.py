@@ -31,7 +31,7 @@ class LogWriter:
         self._tty = is_terminal(out)
         self._live = live and self._tty
         self._drawn = ""
-        self._rest = b""
+        self._rest = bytearray()
         self._inside = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -56,20 +56,24 @@ class LogWriter:
     def close(self) -> None:
         """Writes a last line that had no newline."""
         if self._rest:
-            self._line(self._rest)
-            self._rest = b""
+            self._line(bytes(self._rest))
+            self._rest = bytearray()
         self._out.write(self._decoder.decode(b"", final=True))  # half a character
         self._out.flush()
 
     def _whole_lines(self, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
-            self._line(line)
+        first, newline, more = data.partition(b"\n")
+        self._rest += first  # which was looked through already
+        if newline:
+            *lines, last = more.split(b"\n")
+            ended, self._rest = bytes(self._rest), bytearray(last)
+            for line in (ended, *lines):
+                self._line(line)
         if self._tty and len(self._rest) > _LONGEST_ON_TERMINAL:  # a bar that never ends its line, or no text at all
             self._rest = self._rest[:-1].rpartition(b"\r")[2] + self._rest[-1:]
         if len(self._rest) > (_LONGEST_ON_TERMINAL if self._tty else _LONGEST_PARTIAL):
-            self._line(self._rest)
-            self._rest = b""
+            ended, self._rest = bytes(self._rest), bytearray()
+            self._line(ended)
 
     def _draw(self) -> None:
         """Shows the unfinished line, cut to one row so that it can be taken back."""

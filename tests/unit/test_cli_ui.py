@@ -87,6 +87,18 @@ def test_a_stream_without_bytes_gets_split_characters_whole() -> None:
     assert out.getvalue() == "☃ snow\n"
 
 
+@given(st.lists(st.binary(max_size=4) | st.sampled_from([b"\n", b"a\n\nb", b"\r"])), st.sampled_from(["", "[0] "]))
+def test_in_whatever_pieces_a_log_comes_the_same_is_written(pieces: list[bytes], prefix: str) -> None:
+    for kind in (io.StringIO, Terminal):
+        whole, pieced = kind(), kind()
+        for out, parts in ((whole, [b"".join(pieces)]), (pieced, pieces)):
+            writer = LogWriter(out, prefix=prefix)
+            for part in parts:
+                writer.write(part)
+            writer.close()
+        assert pieced.getvalue() == whole.getvalue()
+
+
 def test_lines_of_several_ranks_carry_their_prefix_and_stay_whole() -> None:
     out = io.StringIO()
     zero, one = (LogWriter(out, prefix=f"[{rank}] ") for rank in range(2))
