@@ -38,7 +38,8 @@ def ctrl_c() -> None:
 def test_homes() -> Iterator[Path]:
     """The folder of every KINETIC_HOME of this run; nothing outside it is touched, and nothing may outlive it."""
     root = _short_folder()
-    kept = {name: value for name, value in os.environ.items() if name.startswith(("KINETIC_", "RAY_"))}
+    settings_of_ours = ("KINETIC_", "RAY_", "GOOGLE_CLOUD_PROJECT")
+    kept = {name: value for name, value in os.environ.items() if name.startswith(settings_of_ours)}
     for name in kept:
         del os.environ[name]
     os.environ["KINETIC_HOME"] = str(root / "default")
