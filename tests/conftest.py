@@ -46,7 +46,7 @@ def test_homes() -> Iterator[Path]:
     leaks = Leaks(root)
     try:
         yield root
-        wait_until(lambda: not leaks.found(), 20, "the run's processes, runtime folders and shared memory to be gone")
+        wait_until(lambda: not leaks.found(), 60, "the run's processes, runtime folders and shared memory to be gone")
     except AssertionError as error:
         raise AssertionError(f"{error}\nleft behind:\n" + "\n".join(leaks.found())) from None
     finally:

@@ -10,7 +10,7 @@ from kinetic_ray.errors import StoreError
 from kinetic_ray.runner.inbox import HostLost, Inbox, Stop, Stopped
 from kinetic_ray.runner.liveline import Liveline
 
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 def test_a_cancel_that_can_not_be_looked_up_is_not_the_end_of_the_line(tmp_path: Path) -> None:

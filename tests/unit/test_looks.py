@@ -50,7 +50,7 @@ def after_a_tick(root: Path) -> None:
         marker.write_text("")
         return marker.stat().st_ctime_ns > newest
 
-    wait_until(ticked, 10, "the clock to tick")
+    wait_until(ticked, 60, "the clock to tick")
 
 
 def looks_at(root: Path, notices: Open = open_notices, *more: str) -> Looks:

@@ -22,7 +22,7 @@ from kinetic_ray.store.place import Place
 from tests.waiting import wait_until
 
 JOB = make_id("job", 1, bytes(10))
-TIMEOUT = 20.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture

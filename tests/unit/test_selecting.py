@@ -45,7 +45,7 @@ class Selected:
     def __init__(self, root: Path) -> None:
         self.project = Project(root, root)
         self.selecting = Selecting(self.project)
-        wait_until(lambda: not self.goes_through(), 10, "the last changes to be long ago")
+        wait_until(lambda: not self.goes_through(), 60, "the last changes to be long ago")
 
     def now(self) -> Selection:
         return self.selecting.select(self.project.needs(), tuple(sys.path))[0]
@@ -118,7 +118,7 @@ def test_whoever_keeps_nothing_between_calls_reads_nothing_again(root: Path) -> 
     def reads() -> bool:
         return bool(READING & {*called(lambda: sent_now(Project(root, root), []))})
 
-    wait_until(lambda: not reads(), 10, "the last changes to be long ago")
+    wait_until(lambda: not reads(), 60, "the last changes to be long ago")
     assert sent_now(project, []).digest == before.digest
     (root / "a.py").write_text("edited")
     assert sent_now(project, []).digest != before.digest

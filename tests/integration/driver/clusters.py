@@ -174,4 +174,4 @@ def pids_of(folder: Path, ranks: int) -> list[int]:
 
 
 def wait_until_dead(pids: list[int]) -> None:
-    wait_until(lambda: not any(map(alive, pids)), 20.0, f"the end of {pids}")
+    wait_until(lambda: not any(map(alive, pids)), DEADLINE, f"the end of {pids}")
