@@ -45,7 +45,7 @@ def desk() -> Desk:
 def told(desk: Desk) -> Iterator[Told]:
     told = Told(desk)
     told.listener.start()
-    wait_until(lambda: desk.listening, 10, "the listener to ask")
+    wait_until(lambda: desk.listening, 60, "the listener to ask")
     yield told
     told.listener.stop()
     assert not told.listener._thread.is_alive()
@@ -54,14 +54,14 @@ def told(desk: Desk) -> Iterator[Told]:
 def test_lines_and_recalls_are_passed_on_and_it_asks_again(desk: Desk, told: Told) -> None:
     for number in (1, 2):
         desk.tell(lines=[["f", 0, "", f"line {number}"]], recalled=[f"g{number}"])
-        wait_until(lambda n=number: len(desk.listening) == n + 1, 10, "the listener to ask again")
+        wait_until(lambda n=number: len(desk.listening) == n + 1, 60, "the listener to ask again")
     assert [line[3] for line in told.lines] == ["line 1", "line 2"]
     assert told.recalled == ["g1", "g2"]
     assert {call[0] for call in desk.listen.calls} == {"c1"}
 
 
 def test_it_looks_after_what_the_process_holds_while_nothing_is_said(told: Told) -> None:
-    assert told.tidied.wait(10)
+    assert told.tidied.wait(60)
 
 
 def test_the_end_shows_what_agents_still_have(desk: Desk, told: Told) -> None:
@@ -117,7 +117,7 @@ def test_the_question_that_is_on_its_way_is_asked_by_the_end_too(desk: Desk) -> 
     desk.flush = Method(lambda _: there(None))
     told = Told(desk)
     told.listener.start()
-    wait_until(lambda: asked.calls, 10, "the listener to ask")
+    wait_until(lambda: asked.calls, 60, "the listener to ask")
     told.listener.stop()
     assert [line[3] for line in told.lines] == ["late"]
 
@@ -135,29 +135,29 @@ def test_an_answer_that_comes_again_is_shown_once_and_the_next_one_is_asked_for(
     first = desk.answer(lines=[["f", 0, "", "one"]])
     for number, answer in enumerate((first, first, desk.answer(lines=[["f", 0, "", "two"]])), 2):
         desk.listening[-1].done.set_result(answer)
-        wait_until(lambda n=number: len(desk.listening) == n, 10, "the listener to ask again")
+        wait_until(lambda n=number: len(desk.listening) == n, 60, "the listener to ask again")
     assert [line[3] for line in told.lines] == ["one", "two"]
     assert [got for _, _, got in desk.listen.calls] == [("", 0), ("box", 1), ("box", 1), ("box", 2)]
 
 
 def test_after_an_answer_that_was_lost_the_same_one_is_asked_for(desk: Desk, told: Told) -> None:
     desk.tell(lines=[["f", 0, "", "one"]])
-    wait_until(lambda: len(desk.listening) == 2, 10, "the listener to ask again")
+    wait_until(lambda: len(desk.listening) == 2, 60, "the listener to ask again")
     desk.listening[-1].done.set_exception(RuntimeError("the connection broke off"))
-    wait_until(lambda: len(desk.listening) == 3, 10, "the listener to ask again")
+    wait_until(lambda: len(desk.listening) == 3, 60, "the listener to ask again")
     assert [got for _, _, got in desk.listen.calls] == [("", 0), ("box", 1), ("box", 1)]
 
 
 def test_what_is_lost_with_the_desk_is_told_of(desk: Desk, told: Told) -> None:
     desk.tell(lines=[["f", 0, "", "one"]], box="before")
-    wait_until(lambda: len(desk.listening) == 2, 10, "the listener to ask again")
+    wait_until(lambda: len(desk.listening) == 2, 60, "the listener to ask again")
     desk.tell(lines=[["f", 0, "", "two"]], box="after")
-    wait_until(lambda: len(desk.listening) == 3, 10, "the listener to ask again")
+    wait_until(lambda: len(desk.listening) == 3, 60, "the listener to ask again")
     one, warning, two = told.lines
     assert (one[3], two[3]) == ("one", "two")
     assert warning[0] == "" and "printed just before may be missing" in warning[3]
     desk.tell(box="after")
-    wait_until(lambda: len(desk.listening) == 4, 10, "the listener to ask again")
+    wait_until(lambda: len(desk.listening) == 4, 60, "the listener to ask again")
     assert len(told.lines) == 3
 
 
@@ -169,13 +169,13 @@ def test_a_desk_that_fails_is_asked_again() -> None:
     desk.listen = Method(lambda *args: next(answers, None) or working.remote(*args))
     told = Told(desk)
     told.listener.start()
-    wait_until(lambda: desk.listening, 10, "the listener to ask again")
+    wait_until(lambda: desk.listening, 60, "the listener to ask again")
     told.listener.stop()
 
 
 def test_where_the_cluster_has_gone_nobody_listens(desk: Desk, told: Told) -> None:
     told.over = True
-    wait_until(lambda: not told.listener._thread.is_alive(), 10, "the listener to end")
+    wait_until(lambda: not told.listener._thread.is_alive(), 60, "the listener to end")
 
 
 def test_lines_have_prefixes_and_the_process_prints_them_where_it_prints(capsys: pytest.CaptureFixture[str]) -> None:

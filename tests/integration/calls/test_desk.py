@@ -118,7 +118,7 @@ def test_calls_may_use_the_grace(cluster: LocalCluster, scene: Scene, tmp_path: 
 
 @pytest.mark.slow
 def test_a_cluster_is_not_idle_while_a_call_runs(
-    kinetic_home: Path, actors: Actors, monkeypatch: pytest.MonkeyPatch
+    kinetic_home: Path, actors: Actors, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     cluster = LocalCluster(kinetic_home)
     with cluster.active():
@@ -128,7 +128,7 @@ def test_a_cluster_is_not_idle_while_a_call_runs(
         assert found is not None
         try:
             until_it_calls = Lookout(found["socket"], lambda _: None)  # how long a process takes to start nobody knows
-            with actors(cluster, "one_call_of_nine_seconds") as calling:
+            with actors(cluster, "one_call_of_nine_seconds", tmp_path) as calling:
                 assert calling.stdout is not None
                 lines = iter(calling.stdout.readline, "")
                 said = [*itertools.takewhile(lambda line: line != "calling\n", lines)]
