@@ -409,6 +409,22 @@ def test_a_store_that_is_away_does_not_hold_up_the_end_of_the_cluster(tmp_path: 
     _run(tmp_path, api, test, max_drivers=2)
 
 
+def test_jobs_whose_store_is_gone_hold_no_others_up(tmp_path: Path, api: FakeJobsApi) -> None:
+    async def test(bench: _Bench) -> None:
+        lost = await bench.submitted()
+        await bench.driver_comes(lost)
+        (tmp_path / "store").rename(tmp_path / "elsewhere")  # and it stays away
+        bench.store = open_store(tmp_path / "other")
+        waits = bench.create()
+        await bench.hand_over(waits)
+        assert waits not in api.jobs
+        await bench.driver_goes(lost)
+        await bench.until(lambda: waits in api.jobs)
+        assert bench.loop.observe(lost)[0] != "gone"  # its end is still tried
+
+    _run(tmp_path, api, test, max_drivers=1)
+
+
 def test_cancel_of_a_waiting_job_closes_it_unrun(tmp_path: Path, api: FakeJobsApi) -> None:
     async def test(bench: _Bench) -> None:
         first, second = bench.create(), bench.create()

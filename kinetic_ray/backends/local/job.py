@@ -19,6 +19,7 @@ class Job:
         spec: What the client asked for.
         driver: The open line of its driver.
         stopped: Whether Ray calls it STOPPED.
+        ending: Whether no driver of it runs any more, and its end is being written.
         told_ray: Whether Ray was asked to stop it after a cancel.
         closing: Held while the loop ends it unrun, for two that do so at once would fence each other.
         changed: Set when a driver has come or gone, or a cancel was asked for.
@@ -34,9 +35,15 @@ class Job:
     driven: bool = False
     cancelled: bool = False
     stopped: bool = False
+    ending: bool = False
     told_ray: bool = False
     closing: asyncio.Lock = field(default_factory=asyncio.Lock)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def has_driver(self) -> bool:
+        """Whether a driver of it runs, or is about to."""
+        return self.state in ("submitting", "live") and not self.ending
 
     @property
     def order(self) -> tuple[int, float, str]:

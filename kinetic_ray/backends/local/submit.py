@@ -19,7 +19,7 @@ from kinetic_ray.backends.local.records import close_job, close_lost, is_finishe
 from kinetic_ray.backends.local.rest import TERMINAL, ApiError, JobsApi
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import JobStatus, Reason
-from kinetic_ray.errors import KineticError, SubmissionError
+from kinetic_ray.errors import KineticError, StoreError, SubmissionError
 from kinetic_ray.journal import JobJournal
 
 _LOG = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class SubmitLoop:
         """A driver has said hello."""
         job = self._jobs.get(job_id)
         if job is not None and epoch >= job.epoch and job.state != "gone":
-            job.driver, job.epoch, job.driven, job.state = stream, epoch, True, "live"
+            job.driver, job.epoch, job.driven, job.state, job.ending = stream, epoch, True, "live", False
             job.changed.set()
 
     def leave(self, job_id: str, stream: asyncio.StreamWriter) -> None:
@@ -179,7 +179,7 @@ class SubmitLoop:
         return job_id in self._jobs and self._jobs[job_id].state != "gone"
 
     def _fill(self) -> None:
-        running = sum(job.state in ("submitting", "live") for job in self._jobs.values())
+        running = sum(job.has_driver for job in self._jobs.values())
         waiting = sorted((job for job in self._jobs.values() if job.state == "waiting"), key=lambda job: job.order)
         for job in waiting[: max(self.max_drivers - running, 0)]:
             job.state = "submitting"
@@ -219,8 +219,10 @@ class SubmitLoop:
         except Exception as exc:  # noqa: BLE001 - the loop goes on, whatever one job runs into
             _LOG.exception("%s", job.job_id)
             job.message = f"{type(exc).__name__}: {exc}"
+            self._begin_end(job)
+            patience = 0.0 if isinstance(exc, StoreError) else self._patience.store  # else it was waited for already
             with contextlib.suppress(KineticError, OSError):
-                await self._close_lost(job, job.message)
+                await surely(patience, close_lost, job.journal, job.message)
         finally:
             job.state = "gone"
         self._hub.publish("driver_gone", job_id=job.job_id, epoch=job.epoch)
@@ -237,6 +239,11 @@ class SubmitLoop:
             while await self._is_succeeded(job):
                 await self._until_gone(api, job)
         await self._settle(api, job)
+
+    def _begin_end(self, job: Job) -> None:
+        """Others may run while its end is written, which takes long where its store is away."""
+        job.ending = True
+        self._fill()
 
     async def _api(self) -> JobsApi:
         return JobsApi((await self._head.report()).dashboard, self._token)
@@ -277,12 +284,13 @@ class SubmitLoop:
                 await self._tell_ray(api, job)
                 push(job.driver, {"event": "cancel"})  # again at each look: it does no harm, and none is lost
             if stop_at is not None and time.monotonic() > stop_at:
-                return
+                break
             if job.driver is None and await self._has_ended(api, job) and job.driver is None:  # none came meanwhile
-                return
+                break
             job.changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(job.changed.wait(), self._patience.look)
+        self._begin_end(job)
 
     async def _tell_ray(self, api: JobsApi, job: Job) -> None:
         """Has Ray stop a driver before it is told itself: else Ray's list of jobs would call its end a failure."""
@@ -327,7 +335,7 @@ class SubmitLoop:
         elif job.stopped:
             await self._surely(close_job, job.journal, JobStatus.STOPPED, Reason.CANCELLED, "stopped by `ray job stop`")
             return
-        await self._close_lost(job, f"its driver has gone. {job.message}".strip())
+        await self._surely(close_lost, job.journal, f"its driver has gone. {job.message}".strip())
 
     async def _ends_within(self, api: JobsApi, job: Job, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -336,10 +344,6 @@ class SubmitLoop:
                 return True
             await asyncio.sleep(_POLL_S)
         return False
-
-    async def _close_lost(self, job: Job, why: str) -> None:
-        await self._surely(close_lost, job.journal, why)
-        job.state = "gone"
 
     async def _surely(self, act: Callable[..., T], *args: Any) -> T:
         """Waits long for a store that is away: a job whose end can't be written has none."""
