@@ -30,7 +30,7 @@ from kinetic_ray.runner import distributed, session
 from kinetic_ray.runner.capture import describe_error, dump_exception, dump_value, reason_of
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.patience import retried
-from kinetic_ray.runner.process import die_with_parent
+from kinetic_ray.runner.process import be_first_to_go, die_with_parent
 from kinetic_ray.runner.settling import call, code_root, pose_as_main, run_exit_handlers, settle_in
 from kinetic_ray.runner.task import RankTask
 from kinetic_ray.runner.versions import check_versions
@@ -175,6 +175,7 @@ def run_child(control: int, log: int, parent: int) -> int:
     die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:
         return 70
+    be_first_to_go()
     _own_descriptors(log)
     _forget_the_zygote()
     link = Lines(socket.socket(fileno=control))

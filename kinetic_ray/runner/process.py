@@ -5,6 +5,7 @@ The paths for macOS, here and where `sys.platform` is asked, are written after i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -15,6 +16,8 @@ import psutil
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+#: Of -1000 to 1000: ahead of all that hasn't asked for it itself. See proc_pid_oom_score_adj(5).
+_FIRST_TO_GO = 500
 
 
 def die_with_parent(signum: signal.Signals) -> None:
@@ -60,6 +63,13 @@ def thread_count() -> int:
 def fork_is_safe() -> bool:
     """Whether a forked child may go on running Python: one thread, and no macOS (its frameworks forbid it)."""
     return sys.platform == "linux" and thread_count() == 1
+
+
+def be_first_to_go() -> None:
+    """Has the kernel end this process, and what it starts, before others when memory runs out."""
+    told = Path("/proc/self/oom_score_adj")
+    with contextlib.suppress(OSError, ValueError):  # no Linux, or one that doesn't allow it
+        told.write_text(str(max(int(told.read_text()), _FIRST_TO_GO)))
 
 
 def kill_descendants() -> None:

@@ -51,6 +51,7 @@ def test_only_listed_variables_come_in(shell: pytest.MonkeyPatch) -> None:
     assert made["RAY_AUTH_TOKEN_PATH"] == str(RUNTIME / "token")
     assert made["RAY_TMPDIR"] == str(RUNTIME)
     assert "RAY_ADDRESS" not in made
+    assert made["RAY_memory_monitor_refresh_ms"] == "0"  # it would end what serves jobs, never the rank
 
 
 def test_loopback_never_goes_through_a_proxy(shell: pytest.MonkeyPatch) -> None:

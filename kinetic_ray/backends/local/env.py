@@ -47,6 +47,10 @@ def cluster_environment(runtime: Path, token: Path, sock: Path, secrets: Path) -
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on every system: one machine only, so all binds to loopback
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         "RAY_JOB_STOP_WAIT_TIME_S": "30",
+        # Ray knows its own workers only, so of a machine short of memory it would end those that serve jobs, one after
+        # the other, and never the rank that fills it. The kernel is told whom to end first: the ranks.
+        "RAY_memory_monitor_refresh_ms": "0",
+        "RAY_worker_oom_score_adjustment": "0",
         "RAY_TMPDIR": str(runtime),  # where Ray looks for the address of "the" cluster when it is given none
         "RAY_USAGE_STATS_ENABLED": "0",
         "DASHBOARD_METRIC_PORT": "-1",  # none: it would answer without the token. Ray logs that, and goes on

@@ -181,6 +181,13 @@ def test_a_rank_finds_its_surroundings(gang_of: MakeGang, store: Store, tmp_path
     assert not Path(found["cwd"]).exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whom it ends first")
+def test_a_rank_goes_first_when_memory_runs_out(gang_of: MakeGang) -> None:
+    own = programs.score_for_memory()
+    [score] = gang_of().run(programs.score_for_memory)
+    assert score == max(own, 500)
+
+
 def test_a_place_that_nothing_can_write_to_is_refused_before_the_call(gang_of: MakeGang) -> None:
     gang = gang_of()
     gang.start(programs.surroundings, output_dir="gs://bucket/x")

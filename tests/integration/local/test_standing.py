@@ -59,6 +59,13 @@ def test_processes_on_a_host_see_its_environment(standing: Path) -> None:
         assert (seen["TPU_ACCELERATOR_TYPE"], seen["TPU_TOPOLOGY"]) == ("v6e-16", "4x4")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says whom it ends first")
+def test_what_serves_jobs_is_not_the_first_to_go_when_memory_runs_out(standing: Path) -> None:
+    path = "/proc/self/oom_score_adj"
+    expression = f"int(ray.get(ray.remote(lambda: open({path!r}).read()).options(num_cpus=0).remote()))"
+    assert clusters.ask_ray(standing, expression) == int(Path(path).read_text())
+
+
 def test_a_driver_attaches_to_the_head_though_all_hosts_share_an_address(standing: Path) -> None:
     status = backend.status(standing)
     assert status is not None
