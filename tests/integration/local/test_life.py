@@ -286,7 +286,7 @@ def test_bad_settings_are_refused_before_anything_starts(
 
 def test_a_supervisor_that_can_not_start_says_why(own_cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings are checked by the client, so here the supervisor finds them broken by somebody else on the way."""
-    broken = own_cluster / "broken"
+    broken = own_cluster / "site-packages"  # of the shell's PYTHONPATH only folders of packages reach the cluster
     broken.mkdir()
     text = """
 import os, sys
