@@ -15,7 +15,10 @@ import ray
 from benchmarks.all_reduce import first_all_reduce
 from kinetic_ray.core.names import JobKeys, make_id
 from kinetic_ray.core.outcome import Outcome
+from kinetic_ray.core.spec import JobSpec
+from kinetic_ray.journal import JobJournal
 from kinetic_ray.payload import dump_call
+from kinetic_ray.payload.versions import fingerprint
 from kinetic_ray.runner.agent import HostAgent
 from kinetic_ray.runner.broker import find_broker
 from kinetic_ray.runner.queue import Ticket
@@ -70,6 +73,8 @@ class AgentGang:
         self._place = place
         self._job_id = make_id("job", time.time_ns() // 1_000_000, os.urandom(10))
         self._payload = self._store.put_blob(dump_call(first_all_reduce, (), {}))
+        spec = JobSpec(self._job_id, "first_all_reduce", time.time(), ACCELERATOR, self._payload, fingerprint())
+        JobJournal(self._store, self._job_id).create(spec, {})  # of a job that isn't there nothing is kept
         self._attempt = 0
         self._agents = place.actors(HostAgent)
         plan = HostPlan("jax", CHIPS, simulated=True).to_dict()
