@@ -1,6 +1,7 @@
 """`.remote()` from a user's program to its hosts and back, on the real embedded cluster."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -129,7 +130,7 @@ def test_what_calls_print_is_shown_whole_before_the_process_ends(cluster: Path, 
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ("preempted", "Preempted: {}: rank 0: its host was preempted"),
+        ("preempted", "Preempted: {}: rank 0: its host was (being )?preempted"),  # its process may end before it
         ("killed", "NodeLost: {}: rank 0: its host is gone"),
     ],
 )
@@ -149,7 +150,8 @@ def test_a_host_that_is_lost_under_a_call_straight_to_it_is_named(
     finally:
         process.kill()
     said = out.splitlines()  # Ray says in between that it misses a node
-    assert (said[0], said[-1]) == (told.format(f"where on {mark.read_text()}"), "fine"), out + err
+    assert re.match(told.format(f"where on {mark.read_text()}"), said[0]), out + err
+    assert said[-1] == "fine", out + err
 
 
 NOTEBOOK = "import sys\nexec(compile(open('program.py').read().partition('if __name__')[0], '<cell>', 'exec'))\n"
