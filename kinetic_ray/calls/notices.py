@@ -28,8 +28,9 @@ _LOCAL = frozenset(
 #: Folders of one project. A user may have some thousands in all.
 _MOST = 512
 _MODIFY, _ATTRIB, _MOVED, _CREATE, _DELETE, _DELETE_SELF, _MOVE_SELF = 0x2, 0x4, 0xC0, 0x100, 0x200, 0x400, 0x800
-_ONLY_FOLDERS, _NO_LINKS = 0x01000000, 0x02000000
-_SELF = _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDERS
+_ONLY_FOLDERS, _NO_LINKS, _ADD = 0x01000000, 0x02000000, 0x20000000
+#: Added to what is asked of a folder already: one that is above others by way of a link may be among them as well.
+_SELF = _DELETE_SELF | _MOVE_SELF | _ONLY_FOLDERS | _ADD
 _MASK = _SELF | _MODIFY | _ATTRIB | _MOVED | _CREATE | _DELETE | _NO_LINKS
 _READ = 1 << 16
 

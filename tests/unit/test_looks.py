@@ -221,6 +221,17 @@ def test_notes_are_taken_where_they_are_reliable(tree: Path) -> None:
     assert open_notices(map(str, range(10_000))) is None
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux takes notes")
+def test_a_folder_that_is_above_another_by_way_of_a_link_is_still_watched(tree: Path) -> None:
+    way = tree.parent / "way"
+    way.symlink_to(tree)
+    notices = open_notices([str(tree), str(way / "package")])
+    assert notices is not None and notices.are_none()
+    (tree / "main.py").write_text("x = 1\n")
+    assert not notices.are_none()
+    notices.close()
+
+
 def test_descriptors_are_given_back(tree: Path) -> None:
     mine = Path("/proc/self/fd")
     if not mine.exists():
