@@ -84,9 +84,8 @@ class JobError(KineticError):
         log_tail: The rank's last log lines.
     """
 
-    job_id: (
-        str  # with no values here: Ray's own errors, of this class too, ask the one that they carry for what they lack
-    )
+    # With no values here: Ray's own errors, of this class too, ask the one that they carry for what they lack.
+    job_id: str
     reason: str
     rank: int | None
     phase: str

@@ -179,14 +179,14 @@ class SubmitLoop:
         return job_id in self._jobs and self._jobs[job_id].state != "gone"
 
     def _fill(self) -> None:
-        running = sum(job.has_driver for job in self._jobs.values())
+        free = max(self.max_drivers - sum(job.has_driver for job in self._jobs.values()), 0)
         waiting = sorted((job for job in self._jobs.values() if job.state == "waiting"), key=lambda job: job.order)
-        for job in waiting[: max(self.max_drivers - running, 0)]:
+        for job in waiting[:free]:
             job.state = "submitting"
             task = asyncio.get_running_loop().create_task(self._drive(job), name=job.job_id)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if len(waiting) > max(self.max_drivers - running, 0) and (self._attending is None or self._attending.done()):
+        if len(waiting) > free and (self._attending is None or self._attending.done()):
             self._attending = asyncio.get_running_loop().create_task(self._attend())
         self._forget()
 
