@@ -62,7 +62,7 @@ def warm(rounds: int) -> str:
 def _one_host(rounds: int) -> tuple[Samples, list[Aim]]:
     raw = _raw_actor()
     contenders = [
-        Contender("raw Ray actor", timed(_getter(raw.call.remote))),
+        Contender("raw Ray actor", timed(_raw_getter(raw.call.remote))),
         Contender("kinetic, cpu", timed(_getter(no_op.remote))),
         Contender(f"kinetic, {ONE_HOST}", timed(_getter(no_op_on_a_slice.remote))),
     ]
@@ -76,12 +76,18 @@ def _one_host(rounds: int) -> tuple[Samples, list[Aim]]:
 def _four_hosts(rounds: int) -> tuple[Samples, list[Aim]]:
     raw = _raw_fan_out()
     ours = Contender("kinetic", timed(_getter(no_op_on_four_hosts.remote)))
-    theirs = Contender("4 raw Ray actors through one", timed(_getter(raw.call.remote)))
+    theirs = Contender("4 raw Ray actors through one", timed(_raw_getter(raw.call.remote)))
     return interleave([theirs, ours], rounds, warm_up=20), [Aim(ours.name, theirs.name, 2.0)]
 
 
 def _getter(call: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: kinetic.get(call())
+
+
+def _raw_getter(call: Callable[[], Any]) -> Callable[[], Any]:
+    import ray
+
+    return lambda: ray.get(call())
 
 
 def _raw_actor() -> Any:

@@ -59,10 +59,13 @@ def attached() -> Attached | None:
     return Attached(context.gcs_address, context.get_job_id())
 
 
-def is_job(job: str) -> bool:
-    """Whether this process is connected to Ray as that job. Costs a microsecond: it is asked at each call."""
+def current_core() -> object | None:
+    """What Ray keeps for this process's connection, another object after each; None where there is none.
+
+    Comparing it costs a tenth of asking Ray which job this is, and is done at each call.
+    """
     worker = sys.modules["ray._private.worker"].global_worker
-    return bool(worker.connected) and worker.current_job_id.hex() == job
+    return getattr(worker, "core_worker", None) if worker.connected else None
 
 
 def attach(entrance: Entrance) -> str:

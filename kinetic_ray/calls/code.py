@@ -79,6 +79,7 @@ class CodeTracker:
         self._place: tuple[object, ...] = ()
         self._project: Project | None = None
         self._pickled: _Pickled | None = None
+        self._sent: Sent | None = None
         self._code: Code | None = None
 
     def current(self) -> Code:
@@ -90,10 +91,12 @@ class CodeTracker:
         """
         with self._lock:
             project = self._project_now()
-            if self._pickled is None or not self._pickled.marks.hold():
-                self._pickled = self._pickle(project, self._pickled)
-            pickled, sent = self._pickled, self._pickled.files.current()
-            code = self._code
+            before, code = self._pickled, self._code
+            pickled = before if before is not None and before.marks.hold() else self._pickle(project, before)
+            sent = pickled.files.current()
+            if pickled is before and sent is self._sent and code is not None:
+                return code
+            self._pickled, self._sent = pickled, sent
             if code is None or code.digest != pickled.digest or not _is_sent(code, sent):
                 code = self._code = Code(
                     digest=pickled.digest,

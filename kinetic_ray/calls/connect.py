@@ -101,6 +101,7 @@ class _Place:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._connection: Connection | None = None
+        self._core: object | None = None  # of Ray's, while there is a connection
         self._lookout: Lookout | None = None
         self._is_ours = False  # Ray was connected by us, and so is shut down by us
         self._at_exit = False
@@ -126,7 +127,7 @@ class _Place:
                 "this process was forked from one that had joined a cluster, and Ray does not survive a fork: start "
                 'it afresh, by multiprocessing.get_context("spawn") or subprocess, or fork before the first call'
             )
-        return attaching.is_job(connection.client) and not connection.ended.is_set()
+        return attaching.current_core() is self._core and not connection.ended.is_set()
 
     def _join(self, target: Target) -> Connection:
         """Joins; the lock is held."""
@@ -148,7 +149,7 @@ class _Place:
             raise
         self._is_ours = before is None
         connection = Connection(client, desk, config.ancestors(), target, entrance.supervisor)
-        self._pid, self._connection = os.getpid(), connection
+        self._pid, self._core, self._connection = os.getpid(), attaching.current_core(), connection
         if not self._at_exit:
             self._at_exit = True
             atexit.register(self.disconnect)  # runs before Ray's own
@@ -171,7 +172,7 @@ class _Place:
                 "actors of this process; the next call starts it again"
             )
             self._forget(connection)
-            if attaching.is_job(connection.client):
+            if attaching.current_core() is self._core:
                 attaching.detach()
 
     def disconnect(self) -> None:
@@ -180,7 +181,7 @@ class _Place:
             connection = self._connection
             if connection is None or os.getpid() != self._pid:
                 return
-            is_attached = attaching.is_job(connection.client)
+            is_attached = attaching.current_core() is self._core
             if is_attached:
                 self._take_leave(connection)
             self._forget(connection)

@@ -20,7 +20,7 @@ from kinetic_ray.calls.notices import Notices, is_straight, is_told_of, open_not
 
 #: How a path looks.
 Look = Stamp
-_INODE, _MODE = 3, 4
+_SIZE, _INODE, _MODE = 2, 3, 4
 #: A descriptor of this kind reads nothing and holds nothing up. 0 where there are none.
 _PATH_ONLY: int = getattr(os, "O_PATH", 0)
 #: A process may have some hundreds of descriptors, which are the user's.
@@ -82,7 +82,7 @@ class Looks:
         there = self._there
         inner = [path for path in there if _is_folder(there.get(_folder_of(path)))]
         folders = {path for path in there if _is_folder(there[path])}
-        noted = {path for path in inner if is_told_of(path, is_folder=path in folders)}
+        noted = {path for path in inner if is_told_of(path, is_folder=path in folders, size=there[path][_SIZE])}
         noted |= {path for path in folders if is_straight(path)}
         self._notices = self._open_notices(folders) if noted else None
         left = [path for path in inner if self._notices is None or path not in noted]

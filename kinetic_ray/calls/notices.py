@@ -20,6 +20,7 @@ from typing import Any
 
 #: Text, which is edited as a whole: nothing writes it through a mapping.
 _TEXT = frozenset((".py", ".pyi", ".toml", ".json", ".yaml", ".yml", ".txt", ".md", ".rst", ".cfg", ".ini", ".sh"))
+_TEXTS = frozenset((".gitignore", ".gitattributes", ".kineticignore", "LICENSE", "Makefile", "Dockerfile"))
 #: `f_type` of file systems that this machine alone writes to: statfs(2). ext, xfs, btrfs, tmpfs, overlayfs, f2fs, zfs,
 #: bcachefs.
 _LOCAL = frozenset(
@@ -35,9 +36,18 @@ _MASK = _SELF | _MODIFY | _ATTRIB | _MOVED | _CREATE | _DELETE | _NO_LINKS
 _READ = 1 << 16
 
 
-def is_told_of(path: str, *, is_folder: bool) -> bool:
-    """Whether every change of a file or folder is noted in the folder that it lies in."""
-    return is_folder or os.path.splitext(path)[1] in _TEXT  # noqa: PTH122 - of hundreds
+def is_told_of(path: str, *, is_folder: bool, size: int) -> bool:
+    """Whether every change of a file or folder is noted in the folder that it lies in.
+
+    Args:
+        path: Its.
+        is_folder: Whether it is one.
+        size: A file's, in bytes; an empty one has nothing that could be mapped.
+    """
+    if is_folder or not size:
+        return True
+    name = path.rpartition(os.sep)[2]
+    return os.path.splitext(name)[1] in _TEXT or name in _TEXTS  # noqa: PTH122 - of hundreds
 
 
 def is_straight(path: str) -> bool:

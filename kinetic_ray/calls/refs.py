@@ -42,7 +42,6 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
     if refs == []:
         return []
     import ray
-    from ray.exceptions import RayActorError, RayTaskError
 
     from kinetic_ray.calls.session import CURRENT
 
@@ -52,9 +51,9 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
         if type(refs) is ray.ObjectRef and (session := CURRENT.session) is not None:
             session.got.add(refs)
         return value
-    except RayTaskError as error:
+    except ray.exceptions.RayTaskError as error:
         own = _misunderstood(error) or users_own(error)
-    except RayActorError as error:
+    except ray.exceptions.RayActorError as error:
         own = _explained(error)
     return raise_told(own)
 
