@@ -11,10 +11,11 @@ from typing import Any
 
 from kinetic_ray.backends.base import Backend
 from kinetic_ray.frames import own_frames_hidden, raise_told
-from kinetic_ray.jobs.patience import BLIPS, Patience
+from kinetic_ray.jobs.patience import patience_with
 from kinetic_ray.jobs.results import Ended
 from kinetic_ray.jobs.watching import Watch, goes_on, interruptible
 from kinetic_ray.journal import JobJournal
+from kinetic_ray.store.patience import waited_out_aside
 
 
 async def outcome_soon(
@@ -38,16 +39,11 @@ async def outcome_soon(
 async def _outcome(
     journal: JobJournal, backend: Backend, told: Callable[[Ended], tuple[Any, BaseException | None]]
 ) -> tuple[Any, BaseException | None]:
-    watch, patience = Watch(journal, backend), Patience(journal.job_id)
+    watch = Watch(journal, backend)
     # There is no event to wait for: another process ends the job.
     while not (state := await asyncio.to_thread(watch.look)).is_terminal:  # noqa: ASYNC110
         await asyncio.sleep(watch.pause)
-    while True:
-        try:
-            return await asyncio.to_thread(lambda: told(Ended(journal, journal.spec(), state)))
-        except BLIPS as exc:
-            pause = patience.pause_after(exc)
-        await asyncio.sleep(pause)
+    return await waited_out_aside(lambda: told(Ended(journal, journal.spec(), state)), patience_with(journal.job_id))
 
 
 @contextmanager

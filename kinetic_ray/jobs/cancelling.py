@@ -10,9 +10,10 @@ from kinetic_ray.backends.base import Backend
 from kinetic_ray.core.state import JobStatus, Reason
 from kinetic_ray.errors import JobLost, KineticError
 from kinetic_ray.jobs.asking import answer_within
-from kinetic_ray.jobs.patience import Patience, waited_out
+from kinetic_ray.jobs.patience import patience_with
 from kinetic_ray.jobs.watching import Watch, interruptible, until_ended
 from kinetic_ray.journal import JobJournal
+from kinetic_ray.store.patience import waited_out
 
 _LOG = logging.getLogger("kinetic_ray")
 
@@ -32,7 +33,7 @@ def cancel_job(journal: JobJournal, backend: Backend, timeout: float) -> None:
         TimeoutError: Not stopped by then; the request stands.
     """
     deadline = time.monotonic() + timeout
-    patience = Patience(journal.job_id, deadline, "the request to cancel can't be recorded")
+    patience = patience_with(journal.job_id, deadline, "the request to cancel can't be recorded")
     if not waited_out(lambda: _request(journal), patience):
         return
     job_id = journal.job_id

@@ -19,7 +19,7 @@ from kinetic_ray.errors import JobLost, KineticError, SubmissionError, UsageErro
 from kinetic_ray.frames import own_frames_hidden, raise_told
 from kinetic_ray.jobs.cancelling import cancel_job
 from kinetic_ray.jobs.logs import LogLine, LogPump, find_log, read_log, read_tail
-from kinetic_ray.jobs.patience import Patience, waited_out, waiting_seconds
+from kinetic_ray.jobs.patience import patience_with, waiting_seconds
 from kinetic_ray.jobs.phases import JobPhase, phase_of
 from kinetic_ray.jobs.results import Ended
 from kinetic_ray.jobs.showing import Reporter, Reporting, Showing
@@ -34,6 +34,7 @@ from kinetic_ray.jobs.watching import (
 )
 from kinetic_ray.journal import JobJournal, Segments
 from kinetic_ray.store import Store, open_store
+from kinetic_ray.store.patience import Until, waited_out
 
 R = TypeVar("R")
 
@@ -235,11 +236,11 @@ class JobHandle(SwappedHandle, Generic[R]):
             raise_told(error)
         return cast(R, value)
 
-    def _ended(self, timeout: float | str | None, show: Showing | None = None) -> tuple[Ended, Patience]:
+    def _ended(self, timeout: float | str | None, show: Showing | None = None) -> tuple[Ended, Until]:
         seconds = waiting_seconds(timeout)
         deadline = None if seconds is None else time.monotonic() + seconds
         watch = Watch(self._journal, self._backend, longest=LOG_PAUSE if show else LONGEST_PAUSE)
-        patience = Patience(self.job_id, deadline)
+        patience = patience_with(self.job_id, deadline)
         with interruptible(self.job_id):
             try:
                 state = until_ended(watch, seconds, show)

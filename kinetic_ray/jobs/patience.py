@@ -1,25 +1,12 @@
-"""Patience with a store that is away while what an ended job has left is read."""
+"""How long who waits for a job is willing to, also while its store is away."""
 
 from __future__ import annotations
 
-import logging
 import math
-import time
-from collections.abc import Callable
-from typing import TypeVar
 
 from kinetic_ray.core.quantities import parse_duration
-from kinetic_ray.errors import StoreError
-from kinetic_ray.store import MissingKey
+from kinetic_ray.store.patience import Until
 
-_LOG = logging.getLogger("kinetic_ray")
-
-T = TypeVar("T")
-
-#: What reading raises while the store is away.
-BLIPS = (StoreError, OSError)
-#: Seconds between two tries.
-_FIRST_PAUSE, _LONGEST_PAUSE, _GROWTH = 0.02, 5.0, 1.25
 _ENDED = "the job has ended, but its records can't be read"
 _LONGEST_WAIT = 1e9  # a timeout of infinity is one, too
 
@@ -41,53 +28,12 @@ def waiting_seconds(timeout: float | str | None) -> float | None:
     return parse_duration(timeout, "timeout")
 
 
-class Patience:
-    """With a store that can't be read while the end of a job is: how long until the next try.
+def patience_with(job_id: str, deadline: float | None = None, what: str = _ENDED) -> Until:
+    """Patience with a store that can't be read while the end of a job is, or not be told something.
 
     Args:
         job_id: The job.
         deadline: Until when, by `time.monotonic()`; None = without end.
         what: What can't be done meanwhile.
     """
-
-    def __init__(self, job_id: str, deadline: float | None = None, what: str = _ENDED) -> None:
-        self._job_id = job_id
-        self._deadline = deadline
-        self._what = what
-        self._pause = 0.0
-
-    def pause_after(self, exc: Exception) -> float:
-        """Seconds to wait.
-
-        Raises:
-            StoreError: What lacks is lacking for good.
-            TimeoutError: The deadline has passed.
-        """
-        if isinstance(exc, MissingKey):
-            raise exc
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            raise TimeoutError(f"{self._what} just now: {exc}") from exc
-        if not self._pause:
-            _LOG.warning("%s: %s just now, trying again: %s", self._job_id, self._what, exc)
-        self._pause = min(max(self._pause * _GROWTH, _FIRST_PAUSE), _LONGEST_PAUSE)
-        left = self._pause if self._deadline is None else self._deadline - time.monotonic()
-        return max(min(self._pause, left), 0.0)
-
-
-def waited_out(read: Callable[[], T], patience: Patience, blips: tuple[type[Exception], ...] = BLIPS) -> T:
-    """Reads what the store has, as often as it takes.
-
-    Args:
-        read: Does it.
-        patience: For how long.
-        blips: Of :data:`BLIPS` those that mean the store, for who does something else as well.
-
-    Raises:
-        TimeoutError: See :meth:`Patience.pause_after`.
-    """
-    while True:
-        try:
-            return read()
-        except blips as exc:
-            pause = patience.pause_after(exc)
-        time.sleep(pause)
+    return Until(deadline, f"{job_id}: {what}")

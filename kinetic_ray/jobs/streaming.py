@@ -12,7 +12,7 @@ from kinetic_ray.core.state import JobState
 from kinetic_ray.errors import JobLost, StoreError, SubmissionError, UsageError
 from kinetic_ray.jobs.awaiting import awaited
 from kinetic_ray.jobs.logs import LogLine, LogPump, Piece
-from kinetic_ray.jobs.patience import Patience
+from kinetic_ray.jobs.patience import patience_with
 from kinetic_ray.jobs.watching import LOG_PAUSE, Watch
 from kinetic_ray.journal import JobJournal
 
@@ -103,7 +103,7 @@ async def lines_of(journal: JobJournal, backend: Backend, rank: int | None = Non
 
 async def _lines_of(journal: JobJournal, backend: Backend, rank: int | None) -> AsyncGenerator[LogLine]:
     reader, watch = _Reader(journal, rank), Watch(journal, backend, longest=LOG_PAUSE)
-    patience = Patience(journal.job_id)
+    patience = patience_with(journal.job_id)
     is_over = False
     while not is_over or reader.is_behind:
         if not is_over:
@@ -115,7 +115,7 @@ async def _lines_of(journal: JobJournal, backend: Backend, rank: int | None) -> 
         try:
             lines = await asyncio.to_thread(reader.read, watch.state)
         except StoreError as exc:  # the job has ended: there is no later look that would bring the rest
-            await asyncio.sleep(patience.pause_after(exc))
+            await asyncio.sleep(patience.pause(exc))
             reader.is_behind = True
             continue
         for line in lines:

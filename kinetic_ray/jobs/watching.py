@@ -18,9 +18,10 @@ from kinetic_ray.core.state import JobState, JobStatus, Reason, Stage
 from kinetic_ray.core.terminal import sanitize_text
 from kinetic_ray.errors import DataError, JobLost, KineticError, StoreError, SubmissionError
 from kinetic_ray.jobs.asking import asked
-from kinetic_ray.jobs.patience import BLIPS, Patience, waited_out
+from kinetic_ray.jobs.patience import patience_with
 from kinetic_ray.jobs.silence import Silence
 from kinetic_ray.journal import JobJournal, Segments
+from kinetic_ray.store.patience import BLIPS, waited_out
 
 _LOG = logging.getLogger("kinetic_ray")
 
@@ -289,7 +290,7 @@ def until_ended(watch: Watch, timeout: float | None = None, show: Callable[[JobS
             raise
         if state.is_terminal:
             # An OSError is of where it is shown: nobody reads there any more, say.
-            waited_out(partial(_show_rest, show, state), Patience(watch.job_id, deadline), (StoreError,))
+            waited_out(partial(_show_rest, show, state), patience_with(watch.job_id, deadline), blips=(StoreError,))
             return state
         is_behind = show(state)
         if deadline is not None and time.monotonic() >= deadline:

@@ -29,12 +29,12 @@ from kinetic_ray.errors import DataError
 from kinetic_ray.runner import distributed, session
 from kinetic_ray.runner.capture import describe_error, dump_exception, dump_value, reason_of
 from kinetic_ray.runner.lines import Lines
-from kinetic_ray.runner.patience import retried
 from kinetic_ray.runner.process import be_first_to_go, die_with_parent
 from kinetic_ray.runner.settling import call, code_root, pose_as_main, run_exit_handlers, settle_in
 from kinetic_ray.runner.task import RankTask
 from kinetic_ray.runner.versions import check_versions
 from kinetic_ray.store import Store, open_store
+from kinetic_ray.store.patience import retried
 
 _CHUNK = 8 << 20
 #: Seconds for exit handlers that user code has registered: a tracker's last flush, say.

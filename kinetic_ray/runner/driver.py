@@ -23,12 +23,12 @@ from kinetic_ray.runner.gang import Gang
 from kinetic_ray.runner.inbox import HostLost, HostsGone, Inbox, Stop, StopAsked, Stopped, TimedOut
 from kinetic_ray.runner.liveline import Liveline
 from kinetic_ray.runner.opening import OpenJob
-from kinetic_ray.runner.patience import BUDGET, retried
 from kinetic_ray.runner.queue import Lease, Slice
 from kinetic_ray.runner.slices import Host, Misplaced, Placement, hosts_of
 from kinetic_ray.runner.tasks import Start, plan_of, tasks_of, ticket_of
 from kinetic_ray.runner.titles import Title
 from kinetic_ray.runner.versions import refused_for_versions
+from kinetic_ray.store.patience import BUDGET, retried
 
 #: Seconds until granted hosts must have been placed: they are up, and a predecessor's processes need time to go.
 _PLACED_WITHIN = 120.0

@@ -10,9 +10,9 @@ from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import EventKind, JobStatus
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.runner.inbox import Inbox
-from kinetic_ray.runner.patience import retried
 from kinetic_ray.runner.recorder import Recorder
 from kinetic_ray.store import open_store
+from kinetic_ray.store.patience import retried
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from kinetic_ray.core.state import Event, EventKind
 from kinetic_ray.errors import StoreError
 from kinetic_ray.journal import DriverLog, Fenced
 from kinetic_ray.runner.inbox import Inbox, Stop, StopAsked
-from kinetic_ray.runner.patience import is_passing, retried
+from kinetic_ray.store.patience import is_passing, retried
 
 _BEAT = 2.0
 #: Progress may come in thousands a second; its segments come once in this time.

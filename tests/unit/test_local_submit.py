@@ -387,11 +387,11 @@ def test_a_store_that_is_away_for_a_while_costs_no_job_its_end(tmp_path: Path, a
     caplogged: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: caplogged.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("kinetic_ray.backends.local.records").addHandler(handler)
+    logging.getLogger("kinetic_ray").addHandler(handler)
     try:
         _run(tmp_path, api, test)
     finally:
-        logging.getLogger("kinetic_ray.backends.local.records").removeHandler(handler)
+        logging.getLogger("kinetic_ray").removeHandler(handler)
 
 
 def test_a_store_that_is_away_does_not_hold_up_the_end_of_the_cluster(tmp_path: Path, api: FakeJobsApi) -> None:

@@ -14,10 +14,10 @@ from kinetic_ray.core.state import Event, EventKind, JobStatus
 from kinetic_ray.errors import StoreError
 from kinetic_ray.journal import DriverLog, Fenced, JobJournal
 from kinetic_ray.runner.inbox import Inbox, Stop, Stopped
-from kinetic_ray.runner.patience import BUDGET, retried
 from kinetic_ray.runner.recorder import Recorder
 from kinetic_ray.store import Store, open_store
 from kinetic_ray.store.memory import open_memory
+from kinetic_ray.store.patience import BUDGET, retried
 from kinetic_ray.store.place import Place
 from tests.waiting import wait_until
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import time
-from asyncio import to_thread
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from kinetic_ray.core.state import JobStatus, Reason
-from kinetic_ray.errors import ConfigError, KineticError
+from kinetic_ray.errors import ConfigError
 from kinetic_ray.journal import JobJournal
-from kinetic_ray.runner.patience import Trouble
 from kinetic_ray.store import Store, open_store
-
-_LOG = logging.getLogger(__name__)
+from kinetic_ray.store.patience import Trouble, waited_out_aside
 
 T = TypeVar("T")
 
@@ -64,12 +60,4 @@ def close_lost(journal: JobJournal, why: str) -> None:
 
 async def surely(budget: float, act: Callable[..., T], *args: Any) -> T:
     """Does something to a store from a thread, again for as long as the store is away, up to `budget` seconds."""
-    trouble = Trouble(budget)
-    while True:
-        try:
-            return await to_thread(act, *args)
-        except (KineticError, OSError) as exc:
-            if trouble.is_new:
-                _LOG.warning("a job's records can't be reached just now: %s", exc)
-            pause = trouble.pause(exc)
-        await asyncio.sleep(pause)
+    return await waited_out_aside(partial(act, *args), Trouble(budget, what="a job's records can't be reached"))
