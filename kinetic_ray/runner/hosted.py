@@ -24,6 +24,7 @@ from kinetic_ray.runner.shortage import MemoryGuard
 from kinetic_ray.runner.task import RankTask
 from kinetic_ray.store import Store
 from kinetic_ray.store.patience import retried
+from kinetic_ray.store.patience import retried
 
 _TAIL_BYTES = 64 << 10
 #: Seconds for which the last words are waited for; the reason why a rank ended is worth more.
