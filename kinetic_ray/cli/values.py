@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kinetic_ray.cli.exits import ExitCode, Refusal
 from kinetic_ray.cli.output import print_json, say
@@ -18,6 +19,7 @@ from kinetic_ray.jobs import JobHandle
 from kinetic_ray.jobs.results import Ended
 
 _LONGEST_REPR = 100_000
+_PIECE = 1 << 20
 
 
 def failure_of(handle: JobHandle[Any]) -> Exception:
@@ -61,27 +63,29 @@ def _plain(value: object) -> Any:
 
 def write_value(held: Held, output: str, *, as_json: bool) -> None:
     """Writes the pickled value; a file appears whole or not at all."""
-    data = Ended(held.journal, held.handle.spec, held.journal.state()).pickled()
-    if output == "-":
-        sys.stdout.buffer.write(data)
-        return
-    try:
-        _write_whole(Path(output), data)
-    except OSError as error:
-        raise Refusal(f"can't write {output}: {error.strerror or error}", ExitCode.TROUBLE) from error
+    with Ended(held.journal, held.handle.spec, held.journal.state()).opened() as value:
+        if output == "-":
+            shutil.copyfileobj(value, sys.stdout.buffer, _PIECE)
+            return
+        try:
+            size = _write_whole(Path(output), value)
+        except OSError as error:
+            raise Refusal(f"can't write {output}: {error.strerror or error}", ExitCode.TROUBLE) from error
     if as_json:
-        print_json({"job_id": held.job_id, "status": "SUCCEEDED", "output": output, "bytes": len(data)})
+        print_json({"job_id": held.job_id, "status": "SUCCEEDED", "output": output, "bytes": size})
     else:
-        say(f"{len(data)} bytes in {output}: read them with cloudpickle.load")
+        say(f"{size} bytes in {output}: read them with cloudpickle.load")
 
 
-def _write_whole(path: Path, data: bytes) -> None:
+def _write_whole(path: Path, value: IO[bytes]) -> int:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+            shutil.copyfileobj(value, file, _PIECE)
+            size = file.tell()
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+    return size

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from kinetic_ray.core.outcome import Blob, Outcome
 from kinetic_ray.core.skew import differences
@@ -19,6 +22,7 @@ from kinetic_ray.errors import (
     JobFailed,
     JobTimeout,
     PayloadError,
+    StoreError,
     add_note,
     is_stand_in,
 )
@@ -27,6 +31,8 @@ from kinetic_ray.journal import JobJournal
 from kinetic_ray.store import MissingKey
 
 _TAIL_LINES = 20
+#: Up to here a value is read at once: a second look costs more than its bytes.
+_SMALL = 1 << 20
 _INDENT = "    "
 #: How the lines of a driver's message begin that tell of other ranks than the first failing one.
 _OTHER_RANKS = ("  after it: ", "  stopped with it: ")
@@ -76,8 +82,11 @@ class Ended:
             error.__cause__, error.__context__ = raised.__cause__, raised.__context__
         return error
 
-    def pickled(self, rank: int = 0) -> bytes:
-        """A rank's value as it is stored (cloudpickle), verified by its digest; nothing has to be importable.
+    @contextmanager
+    def opened(self, rank: int = 0) -> Iterator[IO[bytes]]:
+        """A rank's value as it is stored (one pickle), verified by its digest; nothing has to be importable.
+
+        No more of a large one than a piece is held, here and while it is verified.
 
         Raises:
             DataError: What is stored isn't what the rank stored.
@@ -91,19 +100,22 @@ class Ended:
         epoch, outcome = found
         key = self.journal.keys.value(epoch, self.state.attempt, rank)
         try:
-            return self._verified(key, outcome.value)
+            with self._verified(key, outcome.value) as file:
+                yield file
         except MissingKey as exc:
             raise DataError(f"the value of {job_id} is missing: {exc}: removed by another program?") from exc
 
     def _value_of(self, rank: int) -> Any:
-        data = self.pickled(rank)
-        try:
-            return pickle.loads(data)
-        except Exception as exc:
-            raise PayloadError(
-                f"the value of {self.spec.job_id} ({self.spec.func_name}) can't be rebuilt in this process: "
-                f"{type(exc).__name__}: {exc}. {self._skew() or 'Read it where its modules can be imported'}"
-            ) from exc
+        with self.opened(rank) as file:
+            try:
+                return pickle.load(file)
+            except StoreError:  # it went away meanwhile
+                raise
+            except Exception as exc:
+                raise PayloadError(
+                    f"the value of {self.spec.job_id} ({self.spec.func_name}) can't be rebuilt in this process: "
+                    f"{type(exc).__name__}: {exc}. {self._skew() or 'Read it where its modules can be imported'}"
+                ) from exc
 
     def _skew(self) -> str:
         """What this process has in other versions than the job, or not at all; "" where that explains nothing."""
@@ -125,11 +137,14 @@ class Ended:
                 return epoch, outcome
         return None
 
-    def _verified(self, key: str, blob: Blob | None) -> bytes:
-        data = self.journal.store.get(key)
-        if blob is None or not blob.matches(data):
-            raise DataError(f"{key} in the store {self.journal.store.url} differs from its digest: altered or damaged")
-        return data
+    def _verified(self, key: str, blob: Blob | None) -> IO[bytes]:
+        store = self.journal.store
+        if blob is not None and blob.size > _SMALL and store.exists(key):
+            if store.verify_object(key, blob):
+                return store.open_object(key)
+        elif blob is not None and blob.matches(data := store.get(key)):
+            return io.BytesIO(data)
+        raise DataError(f"{key} in the store {store.url} differs from its digest: altered or damaged")
 
     def _rebuilt(self, epoch: int, outcome: Outcome) -> tuple[BaseException | None, str]:
         """The exception as the user's code raised it, or None where words must do; and what is to be said of that."""
@@ -137,11 +152,11 @@ class Ended:
         if error is None or error.pickled is None or outcome.reason == Reason.RESULT_ERROR:
             return None, ""
         try:
-            data = self._verified(self.journal.keys.error(epoch, self.state.attempt, outcome.rank), error.pickled)
+            file = self._verified(self.journal.keys.error(epoch, self.state.attempt, outcome.rank), error.pickled)
         except (DataError, MissingKey) as exc:
             return None, f"its pickled form can't be used: {exc}"
         try:
-            raised = pickle.loads(data)
+            raised = pickle.load(file)
         except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a foreign class raises as it is rebuilt
             why = f"it can't be rebuilt in this process: {type(exc).__name__}: {exc}"
             return None, ". ".join(filter(None, (why, self._skew())))

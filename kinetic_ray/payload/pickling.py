@@ -28,11 +28,14 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
     Args:
         take_buffer: As `buffer_callback` of :class:`pickle.Pickler`: takes large buffers beside the pickle.
         limit: Most bytes; a ValueError comes before more are made of a large object.
+        file: Where the pickle goes if not to memory.
     """
 
-    def __init__(self, take_buffer: TakeBuffer | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self, take_buffer: TakeBuffer | None = None, limit: int | None = None, file: IO[bytes] | None = None
+    ) -> None:
         self._file = io.BytesIO() if limit is None else _Bounded(limit)
-        super().__init__(self._file, protocol=5, buffer_callback=take_buffer)
+        super().__init__(self._file if file is None else file, protocol=5, buffer_callback=take_buffer)
 
     def dumps(self, obj: object) -> bytes:
         """The pickle of one object; call it once."""

@@ -15,8 +15,8 @@ from kinetic_ray.core.causes import is_peer_loss
 from kinetic_ray.core.outcome import ErrorInfo
 from kinetic_ray.core.state import BEFORE_CALL, RankPhase, Reason
 from kinetic_ray.errors import add_note
-from kinetic_ray.payload.pickling import ValuePickler
 from kinetic_ray.payload.raised import pack_raised
+from kinetic_ray.payload.values import PackedValue, pack_value
 
 REPR_LIMIT = 20_000
 TEXT_LIMIT = 200_000
@@ -33,14 +33,14 @@ class ResultError(Exception):
         self.value_repr = value_repr
 
 
-def dump_value(value: object) -> bytes:
-    """Pickles a value.
+def dump_value(value: object) -> PackedValue:
+    """Pickles a value; what is large in it stays where it lies.
 
     Raises:
         ResultError: It can't be pickled; says why, and keeps its repr.
     """
     try:
-        return ValuePickler().dumps(value)
+        return pack_value(value)
     except Exception as exc:
         raise unsendable(value, exc) from exc
 

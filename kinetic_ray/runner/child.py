@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -36,7 +36,6 @@ from kinetic_ray.runner.versions import check_versions
 from kinetic_ray.store import Store, open_store
 from kinetic_ray.store.patience import retried
 
-_CHUNK = 8 << 20
 #: Seconds for exit handlers that user code has registered: a tracker's last flush, say.
 _EXIT_HANDLERS_OK, _EXIT_HANDLERS_FAILED = 60.0, 5.0
 _DRAIN = 10.0
@@ -62,7 +61,7 @@ class Rank:
         try:
             value = self._work(store)
             self._enter(RankPhase.STORE)
-            blob = self._write(store, self._keys.value, dump_value(value)) if self._task.keeps_value else None
+            blob = self._write(store, self._keys.value, dump_value(value).chunks) if self._task.keeps_value else None
             self._tell(Outcome(self._task.rank, True, phase=RankPhase.FINISH, value=blob))
             self._enter(RankPhase.FINISH)
             self._finish()
@@ -107,7 +106,7 @@ class Rank:
         pickled = dump_exception(exc)
         if pickled is not None and store is not None:
             try:
-                error = replace(error, pickled=self._write(store, self._keys.error, pickled))
+                error = replace(error, pickled=self._write(store, self._keys.error, lambda: [pickled]))
             except Exception as broken:  # noqa: BLE001 - the words are worth more than the bytes
                 print(f"kinetic: the exception could not be stored: {broken}", file=sys.__stderr__, flush=True)
         reason = reason_of(exc, self._phase)
@@ -124,14 +123,10 @@ class Rank:
     def _tell(self, outcome: Outcome) -> None:
         self._link.send({"t": "outcome", "outcome": outcome.to_dict()})
 
-    def _write(self, store: Store, key: Callable[[int, int, int], str], data: bytes) -> Blob:
-        task = self._task
-
-        def write() -> Blob:
-            chunks = (data[start : start + _CHUNK] for start in range(0, len(data), _CHUNK))
-            return store.write_object(key(task.epoch, task.attempt, task.rank), chunks)
-
-        return retried(write)
+    def _write(self, store: Store, key: Callable[[int, int, int], str], chunks: Callable[[], Iterable[bytes]]) -> Blob:
+        """Stores what the chunks make; they are asked for again at each try."""
+        where = key(self._task.epoch, self._task.attempt, self._task.rank)
+        return retried(lambda: store.write_object(where, chunks()))
 
 
 def _own_descriptors(log: int) -> None:

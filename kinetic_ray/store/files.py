@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from kinetic_ray.errors import DataError
 from kinetic_ray.store.place import refused
 
 _CHUNK = 1 << 20
+_PIECE = 4 << 20
 
 
 def chunks_of(path: Path) -> Iterator[memoryview]:
@@ -56,3 +58,32 @@ def new_file(target: Path, size: int) -> Iterator[IO[bytes]]:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
+
+
+def reader_of(read: Callable[[int, int], bytes], size: int) -> io.BufferedReader:
+    """Something to read from as a file; what is asked for in one piece is read into the asker's own memory.
+
+    Args:
+        read: Gives bytes from an offset on, at most so many.
+        size: Bytes in all.
+    """
+    return io.BufferedReader(_Pieces(read, size), _PIECE)
+
+
+class _Pieces(io.RawIOBase):
+    def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
+        super().__init__()
+        self._read = read
+        self._left = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        wanted = min(len(target), _PIECE, self._left)
+        data = self._read(self._at, wanted) if wanted else b""
+        target[: len(data)] = data
+        self._at += len(data)
+        self._left -= len(data)
+        return len(data)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import final
 
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.errors import DataError, StoreError, UsageError
-from kinetic_ray.store.files import chunks_of, new_file
+from kinetic_ray.store.files import chunks_of, new_file, reader_of
 from kinetic_ray.store.place import Place, Staged, check_key, check_prefix, refused
 
 #: What every store has from its first moment on: its name and the version of its layout.
@@ -137,6 +139,14 @@ class Store:
         if data is None:
             raise self._missing(key)
         return data
+
+    def open_object(self, key: str) -> io.BufferedReader:
+        """An object as a file to read, which holds no more of it than a piece.
+
+        Raises:
+            MissingKey: There is none.
+        """
+        return reader_of(partial(self.read_range, key), self.size(key))
 
     # Looking and removing.
 

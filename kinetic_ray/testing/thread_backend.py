@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -110,7 +110,7 @@ class _Driver:
             self._append(EventKind.RANK_PHASE, rank=rank, phase=str(phase))
             value = function(*args, **kwargs)
             phase = RankPhase.STORE
-            outcome = self._stored(rank, dump_value(value))
+            outcome = self._stored(rank, dump_value(value).chunks())
         except BaseException as exc:  # noqa: BLE001 - the user's function may raise anything, SystemExit as well
             outcome = self._failed(rank, phase, exc)
         self._journal.publish_outcome(self._log.epoch, 1, outcome)
@@ -118,8 +118,8 @@ class _Driver:
         self._append(EventKind.RANK_ENDED, rank=rank, **told)
         return outcome
 
-    def _stored(self, rank: int, data: bytes) -> Outcome:
-        blob = self._journal.store.write_object(self._keys.value(self._log.epoch, 1, rank), [data])
+    def _stored(self, rank: int, chunks: Iterable[bytes]) -> Outcome:
+        blob = self._journal.store.write_object(self._keys.value(self._log.epoch, 1, rank), chunks)
         return Outcome(rank, True, phase=str(RankPhase.FINISH), value=blob)
 
     def _failed(self, rank: int, phase: RankPhase, exc: BaseException) -> Outcome:

@@ -93,7 +93,7 @@ from kinetic_ray.runner.settling import pose_as_main
 function, args, kwargs = load_call(Path("call").read_bytes())
 pose_as_main(function)
 value, error = function()
-Path("value").write_bytes(dump_value(value))
+Path("value").write_bytes(b"".join(dump_value(value).chunks()))
 Path("error").write_bytes(dump_exception(error))
 """
 
