@@ -38,6 +38,7 @@ SETTINGS: Mapping[str, Setting] = {
     "output_dir": Setting("KINETIC_OUTPUT_DIR", "the job's own folder in the store", "where jobs put their outputs"),
     "local_slices": Setting("KINETIC_LOCAL_SLICES", "any shape on demand", 'the pool pretended, {"tpu-v6e-16": 2}'),
     "local_idle_s": Setting("KINETIC_LOCAL_IDLE_S", "600", "seconds without work until the embedded cluster stops"),
+    "local_memory_mb": Setting("KINETIC_LOCAL_MEMORY_MB", "what the machine has", "memory of all local ranks together"),
     "package_root": Setting("KINETIC_PACKAGE_ROOT", "found from the script", "root of the code that is sent"),
     "bundle_limit_mb": Setting("KINETIC_BUNDLE_LIMIT_MB", "250", "largest code bundle that is sent, in MB"),
     "payload_limit_mb": Setting("KINETIC_PAYLOAD_LIMIT_MB", "500", "largest function with its arguments, in MB"),

@@ -120,6 +120,10 @@ class AttemptBook:
             return []
         return self._fail(self._failure(rank, Reason.PROCESS_DIED, f"its host agent is gone: {why}", unsure=unsure))
 
+    def lose_to_memory(self, rank: int, words: str) -> list[Note]:
+        """The agent of a rank was ended because its host ran out of memory."""
+        return self._fail(self._failure(rank, Reason.OUT_OF_MEMORY, words)) if rank in self._running else []
+
     def end(self) -> AttemptEnd:
         """The end, once :attr:`is_over`."""
         if not self.failures:

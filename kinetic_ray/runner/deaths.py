@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import signal
-from pathlib import Path
 
 from kinetic_ray.core.causes import aborted_for_peer
 from kinetic_ray.core.state import Reason
@@ -11,22 +11,38 @@ from kinetic_ray.core.state import Reason
 TAIL_LINES = 20
 
 
-def cause_of_death(code: int | None, words: str, when: str, oom_before: int) -> tuple[Reason, str]:
+#: How Ray says that its own monitor has ended a process. Of any that died it says that the OOM killer may have been it.
+_RAYS_WORDS = re.compile(r"\b(running|ran) low on memory\b")
+
+
+def cause_of_death(code: int | None, words: str, when: str, shortage: str) -> tuple[Reason, str]:
     """The reason, and a sentence for people.
 
     Args:
         code: The exit code, negative for a signal; None if unknown.
         words: The end of its log.
         when: What it was doing, e.g. "before the function returned".
-        oom_before: What :func:`oom_kills` gave when it began.
+        shortage: What memory had to do with it, as :meth:`MemoryGuard.cause` tells.
     """
+    if shortage:
+        return Reason.OUT_OF_MEMORY, shortage
     if aborted_for_peer(words):
         return Reason.PEER_LOST, f"it lost a peer, and JAX aborted it ({_how(code)})"
-    if code == -signal.SIGKILL and oom_kills() > oom_before:
-        text = "killed by the kernel because the host ran out of memory: use less of it, or hosts with more"
-        return Reason.OUT_OF_MEMORY, text
     hint = "; often the memory limit, or someone's `kill -9`" if code == -signal.SIGKILL else ""
     return Reason.PROCESS_DIED, f"the process {_how(code)} {when}{hint}"
+
+
+def ended_by_ray_for_memory(words: str) -> str:
+    """What is told of an agent that Ray has ended because its host ran out of memory; "" where it says no such thing.
+
+    Ray knows no process but its own workers, so it may well have ended another than the one that had all the memory.
+
+    Args:
+        words: What its error says, which goes on for pages.
+    """
+    if not _RAYS_WORDS.search(words):
+        return ""
+    return "Ray ended its host agent because the host ran low on memory: use less of it, or hosts with more"
 
 
 def last_lines(text: str) -> str:
@@ -43,12 +59,3 @@ def _how(code: int | None) -> str:
         return f"was killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"was killed by signal {-code}"
-
-
-def oom_kills() -> int:
-    """How often the kernel has killed for memory on this machine, 0 where it doesn't say."""
-    counters = Path("/proc/vmstat")
-    if not counters.exists():
-        return 0
-    words = counters.read_text().split()
-    return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
 from kinetic_ray.core.policy import AttemptEnd
 from kinetic_ray.core.state import EventKind
 from kinetic_ray.runner.agent import HostAgent
 from kinetic_ray.runner.book import AttemptBook, Note
+from kinetic_ray.runner.deaths import ended_by_ray_for_memory
 from kinetic_ray.runner.inbox import Answer, HostGoing, HostLost, Inbox
 from kinetic_ray.runner.recorder import Recorder
 from kinetic_ray.runner.slices import Host, Placement, check_hosts, node_address, node_is_alive
@@ -193,6 +194,8 @@ class Gang:
     def _failed(self, book: AttemptBook, rank: int, kind: str, error: BaseException) -> None:
         if isinstance(error, ActorUnavailableError):  # unknown yet: it may answer in a moment
             self._again[rank] = (time.monotonic() + _AGAIN, kind)
+        elif told := ended_by_ray_for_memory(str(error)) if isinstance(error, RayError) else "":
+            self._note(book.lose_to_memory(rank, told))
         elif isinstance(error, RayActorError):
             self._note(book.lose_agent(rank, "it died", unsure=True))
         else:

@@ -15,11 +15,12 @@ from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.outcome import Blob, Outcome
 from kinetic_ray.core.state import RankPhase, Reason
 from kinetic_ray.journal import JobJournal
-from kinetic_ray.runner.deaths import cause_of_death, last_lines, oom_kills
+from kinetic_ray.runner.deaths import cause_of_death, last_lines
 from kinetic_ray.runner.feed import Feed
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.link import ZygoteLink
 from kinetic_ray.runner.process import is_running
+from kinetic_ray.runner.shortage import MemoryGuard
 from kinetic_ray.runner.task import RankTask
 from kinetic_ray.store import Store
 from kinetic_ray.store.patience import retried
@@ -50,7 +51,6 @@ class HostedRank:
         self._begun = self._is_going = False
         self._notice_lock = threading.Lock()  # of these two
         self._phase = str(RankPhase.FETCH)
-        self._oom_kills = oom_kills()
         self._log = retried(lambda: _log_path(task, store))
         ours, theirs = socket.socketpair()
         self._lines = Lines(ours)
@@ -60,6 +60,8 @@ class HostedRank:
         finally:
             os.close(log)
             theirs.close()
+        self._memory = MemoryGuard(zygote.pid, self._child, lambda: zygote.kill(self._child))
+        self._memory.begin()
         # Where the zygote died, a process that it couldn't end may hold the child's end open.
         self._child.ended.add_done_callback(lambda _: self._hang_up())
         threading.Thread(target=self._follow, name=f"kinetic-rank-{task.rank}", daemon=True).start()
@@ -150,10 +152,12 @@ class HostedRank:
         """The outcome that counts: what the child told, unless its end or its stored bytes say otherwise."""
         if told is not None and not told.ok:
             return replace(told, exit_code=code, log_tail=last_lines(self._words()))
-        if self._fenced and code in (0, None, -signal.SIGKILL):  # another code is its own doing, just before the fence
+        shortage = self._memory.cause(code)
+        # Another code is its own doing, just before the fence.
+        if self._fenced and not shortage and code in (0, None, -signal.SIGKILL):
             return self._failure(Reason.CANCELLED, "stopped by the driver", code)
         if told is None or code != 0:
-            return self._died(code, returned=told is not None)
+            return self._died(code, shortage, returned=told is not None)
         if not self._task.keeps_value:
             return replace(told, exit_code=0)
         key = JobKeys(self._task.job_id).value(self._task.epoch, self._task.attempt, self._task.rank)
@@ -167,9 +171,9 @@ class HostedRank:
         self._store.require()  # one that is away looks empty
         return self._store.verify_object(key, value)
 
-    def _died(self, code: int | None, *, returned: bool) -> Outcome:
+    def _died(self, code: int | None, shortage: str, *, returned: bool) -> Outcome:
         when = "after the function had returned" if returned else "before the function returned"
-        reason, text = cause_of_death(code, self._words(), when, self._oom_kills)
+        reason, text = cause_of_death(code, self._words(), when, shortage)
         return self._failure(reason, text, code)
 
     def _failure(self, reason: Reason, message: str, code: int | None) -> Outcome:

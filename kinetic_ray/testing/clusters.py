@@ -21,7 +21,10 @@ from kinetic_ray.settings import SETTINGS
 from kinetic_ray.testing.processes import driver_process, rank_process
 
 #: Settings that would lead calls elsewhere.
-_OURS = ("home", "backend", "store", "profile", "profiles_file", "output_dir", "local_slices", "local_idle_s")
+_OURS = (
+    *("home", "backend", "store", "profile", "profiles_file", "output_dir"),
+    *("local_slices", "local_idle_s", "local_memory_mb"),
+)
 _START_S, _ANSWER_S = 300.0, 30.0
 
 

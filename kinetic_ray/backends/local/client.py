@@ -237,6 +237,7 @@ def _settings() -> Mapping[pool.Kind, int] | None:
     """The pool that is asked for; settings that can't work are refused here rather than in the background."""
     _check_system()
     env.idle_seconds()
+    env.check_memory_limit()
     return pool.parse_pool(env.local_slices())
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from kinetic_ray.bundle.origins import is_installed
 from kinetic_ray.core.accelerators import Accelerator
 from kinetic_ray.errors import ConfigError
+from kinetic_ray.settings import megabytes
 
 #: What a cluster takes from the shell that happens to start it. All else stays out: the cluster outlives that shell
 #: and serves others, so a job must see the same variables whoever came first, and no RAY_* of another cluster.
@@ -108,6 +109,16 @@ def idle_seconds() -> float:
     if not seconds > 0:
         raise ConfigError(f"KINETIC_LOCAL_IDLE_S={value!r}: expected more than 0 seconds")
     return seconds
+
+
+def check_memory_limit() -> None:
+    """What the cluster's agents will read.
+
+    Raises:
+        ConfigError: KINETIC_LOCAL_MEMORY_MB is no number of megabytes.
+    """
+    if value := os.environ.get("KINETIC_LOCAL_MEMORY_MB"):
+        megabytes("local_memory_mb", value)
 
 
 def _python_path(inherited: str) -> list[str]:

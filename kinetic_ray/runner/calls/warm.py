@@ -22,9 +22,10 @@ from kinetic_ray.runner.calls.output import Output, Take, Whose
 from kinetic_ray.runner.calls.packing import Packed
 from kinetic_ray.runner.calls.simple import read_simple
 from kinetic_ray.runner.calls.words import SIMPLE, Kind, from_parts, to_parts
-from kinetic_ray.runner.deaths import cause_of_death, oom_kills
+from kinetic_ray.runner.deaths import cause_of_death
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.link import ZygoteLink
+from kinetic_ray.runner.shortage import MemoryGuard
 from kinetic_ray.runner.task import RankTask
 
 _LOG = logging.getLogger(__name__)
@@ -62,7 +63,6 @@ class WarmChild:
         self.task = task
         self.actors: set[str] = set()
         self._zygote = zygote
-        self._oom_kills = oom_kills()
         self._ready = False
         self._is_going = False
         self._noticing = threading.Lock()
@@ -85,6 +85,8 @@ class WarmChild:
         finally:
             theirs.close()
             os.close(self._output.give_writer())
+        self._memory = MemoryGuard(zygote.pid, self._child, lambda: zygote.kill(self._child))
+        self._memory.begin()
         self._child.ended.add_done_callback(lambda _: self._frames.hang_up())
         threading.Thread(target=self._tell, args=(ours, facts), name="kinetic-settling", daemon=True).start()
 
@@ -274,7 +276,7 @@ class WarmChild:
         if self._verdict is not None:
             reason, message = self._verdict
         else:
-            reason, message = cause_of_death(code, self._output.words(), when, self._oom_kills)
+            reason, message = cause_of_death(code, self._output.words(), when, self._memory.cause(code))
         return self._read(self._fail(head, reason, message).with_fields(exit_code=code, actor=head.order.actor))
 
     def _read(self, failure: CallFailure) -> CallFailure:

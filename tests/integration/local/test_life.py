@@ -273,7 +273,12 @@ def test_a_folder_that_is_not_ours_is_not_trusted(kinetic_home: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("KINETIC_LOCAL_IDLE_S", "soon"), ("KINETIC_LOCAL_IDLE_S", "0"), ("KINETIC_LOCAL_SLICES", "two")],
+    [
+        ("KINETIC_LOCAL_IDLE_S", "soon"),
+        ("KINETIC_LOCAL_IDLE_S", "0"),
+        ("KINETIC_LOCAL_SLICES", "two"),
+        ("KINETIC_LOCAL_MEMORY_MB", "8g"),
+    ],
 )
 def test_bad_settings_are_refused_before_anything_starts(
     kinetic_home: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str

@@ -1,0 +1,200 @@
+"""Ends the largest rank of a machine that runs out of memory, before the kernel ends what others need.
+
+Each agent watches for its own rank, and ends no other's. Where several share a machine, as simulated hosts do, they
+know each other by files in a folder, and take turns at deciding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from pathlib import Path
+
+import psutil
+
+from kinetic_ray.core.memory import Sizes, has_to_end, words_for, words_for_kernel
+from kinetic_ray.errors import ConfigError
+from kinetic_ray.runner.link import Child
+from kinetic_ray.runner.meter import Meter, size_below
+from kinetic_ray.settings import SETTINGS, megabytes
+
+_LOG = logging.getLogger(__name__)
+_LOCK = "deciding"
+#: Between a process's start as it was noted and as it is read, after the machine's clock was set.
+_SAME_START = 5.0
+
+
+class Neighbours:
+    """The ranks of this user that share a machine's memory, each known by the process above it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Makes the folder.
+
+        Raises:
+            OSError: It can't be made, or is another user's.
+        """
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise PermissionError(f"{folder} belongs to another user")
+        self._folder = folder
+
+    def enter(self, rank: str, above: int) -> None:
+        """From now on a rank is known, which has all processes below one."""
+        (self._folder / rank).write_text(f"{above} {psutil.Process(above).create_time()}")
+
+    def leave(self, rank: str) -> None:
+        (self._folder / rank).unlink(missing_ok=True)
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes by rank; those whose agents have ended without a word are forgotten."""
+        found = {}
+        for file in self._folder.iterdir():
+            if file.name == _LOCK:
+                continue
+            try:
+                above, started = file.read_text().split()
+                if abs(psutil.Process(int(above)).create_time() - float(started)) > _SAME_START:
+                    raise psutil.NoSuchProcess(int(above))
+                found[file.name] = size_below(int(above))
+            except psutil.NoSuchProcess:
+                file.unlink(missing_ok=True)
+            except (OSError, ValueError):  # it is just leaving, or entering
+                continue
+        return found
+
+    @contextlib.contextmanager
+    def deciding(self) -> Iterator[bool]:
+        """One at a time decides: whoever comes while another does gets False, and looks again later."""
+        descriptor = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+        finally:
+            os.close(descriptor)
+
+
+class MemoryGuard:
+    """Watches for one rank, from its start to its end."""
+
+    def __init__(
+        self,
+        zygote: int,
+        child: Child,
+        end: Callable[[], object],
+        meter: Meter | None = None,
+        folder: Path | None = None,
+        allowed: int | None = None,
+    ) -> None:
+        """Does nothing yet.
+
+        Args:
+            zygote: The process below which all of the rank's are, and nothing else.
+            child: The rank's first process.
+            end: Ends it with all below it, and returns when they are gone.
+            meter: Reads the memory; this machine's without it.
+            folder: Where the ranks of this machine know each other.
+            allowed: Bytes that they may have together; as the environment says without it.
+        """
+        self._zygote = zygote
+        self._ended = child.ended
+        self._rank = str(child.pid)
+        self._end = end
+        self._meter = meter or Meter()
+        self._folder = folder or _folder()
+        self._allowed = allowed or allowed_by_environment()
+        self._looks = (self._meter.read(),) * 2
+        self._seen = 0
+        self._short_since: float | None = None
+        self._verdict = ""
+
+    def begin(self) -> None:
+        """Watches in a thread of its own."""
+        threading.Thread(target=self._watch, name="kinetic-memory", daemon=True).start()
+
+    def cause(self, code: int | None) -> str:
+        """Why a rank that has ended was killed for memory; "" if it wasn't.
+
+        Args:
+            code: Its exit code, None where its zygote ended with it.
+        """
+        if code == -signal.SIGKILL or code is None:
+            return self._verdict or (self._kernel_did() if code is not None else "")
+        return ""
+
+    def look(self, now: float) -> None:
+        """Looks once, and ends the rank if it is the one to end.
+
+        Raises:
+            OSError, psutil.Error: Something could not be read this time.
+        """
+        memory = self._meter.read()
+        self._looks = (self._looks[1], memory)
+        if memory.is_near:
+            self._seen = size_below(self._zygote)
+        if not memory.is_short and self._allowed is None:
+            self._short_since = None
+            return
+        neighbours = Neighbours(self._folder)
+        with neighbours.deciding() as is_my_turn:
+            if is_my_turn:
+                self._decide(neighbours, now)
+
+    def _decide(self, neighbours: Neighbours, now: float) -> None:
+        memory = self._meter.read()  # another may have ended meanwhile
+        own = self._rank
+        sizes = Sizes(neighbours.sizes(), self._allowed)
+        if not memory.is_short and not sizes.exceed:
+            self._short_since = None
+            return
+        since = self._short_since = now if self._short_since is None else self._short_since
+        if has_to_end(own, sizes, memory, now - since):
+            self._verdict = words_for(sizes.of[own], sizes, memory)
+            _LOG.warning("the rank of process %s goes: %s", own, self._verdict)
+            self._end()
+
+    def _watch(self) -> None:
+        try:
+            neighbours = Neighbours(self._folder)
+            neighbours.enter(self._rank, self._zygote)
+        except (OSError, psutil.Error) as exc:  # it is for others; the kernel is there as well
+            _LOG.warning("memory is not watched: %s", exc)
+            return
+        try:
+            while not wait([self._ended], self._looks[1].pause).done:
+                with contextlib.suppress(OSError, psutil.Error):  # there are more looks to come
+                    self.look(time.monotonic())
+        finally:
+            neighbours.leave(self._rank)
+
+    def _kernel_did(self) -> str:
+        """Whether the kernel killed for memory just now: not at some time in this rank's life, and not elsewhere."""
+        now, before = self._meter.read(), self._looks[0]
+        if now.kills == before.kills or (now.counts_others and not any(look.is_near for look in (*self._looks, now))):
+            return ""
+        return words_for_kernel(self._seen, now)
+
+
+def allowed_by_environment() -> int | None:
+    """What KINETIC_LOCAL_MEMORY_MB lets all ranks of an embedded cluster have together, in bytes; None = no bound."""
+    try:
+        text = os.environ.get(SETTINGS["local_memory_mb"].env)
+        return megabytes("local_memory_mb", text) if text else None
+    except ConfigError as exc:  # whoever started the cluster was told so
+        _LOG.warning("%s", exc)
+        return None
+
+
+def _folder() -> Path:
+    """An embedded cluster's own, or this user's on this host."""
+    above = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    return Path(above) / f"kinetic-ranks-{os.getuid()}"
