@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from kinetic_ray.errors import KineticError
+from kinetic_ray.errors import KineticError, SubmissionError
 from kinetic_ray.runner.ledger import Ledger
 from kinetic_ray.runner.queue import CPU, Slice, Ticket, demand, lent
 from kinetic_ray.runner.scaling import RETRY, NeverFits, Offer, Scaler
@@ -22,6 +22,8 @@ from kinetic_ray.runner.yielding import Kind
 #: A scaler that takes longer than this is starting hosts, which those that wait are told.
 _SHORT = 0.2
 _NO_END = 3600.0
+#: Starts that may fail one after the other until a job that wants these hosts ends.
+_MOST_FAILED_STARTS = 3
 
 Serve = Callable[[Mapping[tuple[str, int], tuple[Slice, ...]]], Awaitable[None]]
 P = ParamSpec("P")
@@ -88,6 +90,7 @@ class Asking:
         self._patience = patience
         self._on_demand = True  # until the scaler tells otherwise, which it does before anybody waits for long
         self._start_takes: dict[Kind, float] = {}
+        self._failed_starts: dict[str, int] = {}
 
     def begin(self, ticket: Ticket) -> None:
         """Asks for a ticket's sake until it has left the queue; does nothing for one that waits for no slice."""
@@ -102,6 +105,7 @@ class Asking:
         """A ticket is not asked for any more; if that is a fault of ours, its job must not wait for ever."""
         if self._tasks.get(job_id) is asking:
             del self._tasks[job_id]
+            self._failed_starts.pop(job_id, None)
         if asking.cancelled() or (error := asking.exception()) is None:
             return
         _LOG.error("asking for hosts for %s broke off", job_id, exc_info=error)
@@ -151,15 +155,16 @@ class Asking:
             if offer is None:
                 return RETRY
         except NeverFits as exc:
-            ledger.refuse(job_id, str(exc))
-            self._bell.changes += 1  # those behind it had their offers while they were held up
-            await self._serve({})
-            return RETRY
+            return await self._refuse(job_id, str(exc))
         except (KineticError, OSError) as exc:
+            if isinstance(exc, SubmissionError) and (told := self._start_failed(job_id, exc)):
+                return await self._refuse(job_id, told)
             ledger.note(ticket.kind, f"no hosts for now: {exc}")
             ledger.keep_waiting(job_id)
             await self._serve({})
             return RETRY
+        if start:
+            self._failed_starts.pop(job_id, None)
         alive = tuple(one for one in offer.slices if not self.lost_nodes & set(one.nodes))
         if start:
             ledger.note(ticket.kind, offer.note)
@@ -168,6 +173,20 @@ class Asking:
         ledger.offered(ticket, alive, stuck=start and offer.shared)
         await self._serve({ticket.kind: alive})
         return _NO_END if len(alive) == len(offer.slices) else RETRY
+
+    async def _refuse(self, job_id: str, why: str) -> float:
+        self._ledger.refuse(job_id, why)
+        self._bell.changes += 1  # those behind it had their offers while they were held up
+        await self._serve({})
+        return RETRY
+
+    def _start_failed(self, job_id: str, exc: SubmissionError) -> str:
+        """What to tell a job whose hosts have failed to start too often in a row; "" while it may still come right.
+
+        A supervisor that is away, and hosts that are all in use, are no failed starts: these are waited for.
+        """
+        failed = self._failed_starts[job_id] = self._failed_starts.get(job_id, 0) + 1
+        return "" if failed < _MOST_FAILED_STARTS else f"its hosts failed to start {failed} times in a row: {exc}"
 
     async def _patiently(self, ticket: Ticket) -> Offer | None:
         """An offer; if it takes long, hosts are being started, and those that wait are told.

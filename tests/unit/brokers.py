@@ -18,7 +18,15 @@ PATIENCE = 20.0
 class FixedPool:
     """A scaler with a fixed number of slices, all up; events are the test's to send."""
 
-    def __init__(self, size: int, broken: int = 0, together: int = 1, *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        size: int,
+        broken: int = 0,
+        together: int = 1,
+        *,
+        shared: bool = False,
+        error: Exception | None = None,
+    ) -> None:
         """The first `broken` questions fail; none is answered before `together` of them have been asked."""
         self.size = size
         self._shared = shared
@@ -30,6 +38,7 @@ class FixedPool:
         self.books: dict[str, Any] = {}
         self.events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._broken = broken
+        self._error = error or ConfigError("hosts can't be started: out of processes")
 
     def let_go(self) -> None:
         """Answers what has been asked."""
@@ -48,7 +57,7 @@ class FixedPool:
         self._enough.wait(PATIENCE)
         if self._broken:
             self._broken -= 1
-            raise ConfigError("hosts can't be started: out of processes")
+            raise self._error
         self.check(kind, count)
         free = [self.slice(n) for n in range(self.size) if f"v6e-{n}" not in exclude][:count]
         return Offer(tuple(free)) if len(free) == count else Offer(tuple(free), "all slices are busy", self._shared)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kinetic_ray.errors import ConfigError
+from kinetic_ray.errors import ConfigError, SubmissionError
 from kinetic_ray.runner.broker import SliceBroker
 from kinetic_ray.runner.scaling import Offer
 from tests.unit.brokers import (
@@ -241,6 +241,71 @@ def test_a_scaler_that_fails_is_asked_again_and_the_reason_tells_of_it() -> None
         told = await until_told(broker, tpu("job-a"), "no hosts")
         assert told.endswith("no hosts for now: hosts can't be started: out of processes")
         assert names(await until(lambda: broker.acquire(tpu("job-a"), told, 5.0), "granted")) == ["v6e-0"]
+
+    run(pool, scenario)
+
+
+NO_START = SubmissionError(
+    "the slice v6e-0 could not be started: the node v6e-0.0 ended before it was up; its log says so"
+)
+
+
+def test_hosts_that_fail_to_start_again_and_again_fail_the_job_and_no_other() -> None:
+    pool = FixedPool(1, broken=4, error=NO_START)
+
+    async def scenario(broker: SliceBroker) -> None:
+        refused = await until(lambda: broker.acquire(tpu("job-a")), "refused")
+        assert refused["reason"] == f"its hosts failed to start 3 times in a row: {NO_START}"
+        assert len(pool.asked) == 3
+        assert names(await until(lambda: broker.acquire(cpu("job-b")), "granted")) == []
+        # Each job has its own count: what failed for one may have been mended since.
+        assert names(await until(lambda: broker.acquire(tpu("job-c")), "granted")) == ["v6e-0"]
+        assert len(pool.asked) == 5
+
+    run(pool, scenario)
+
+
+def test_a_start_that_fails_twice_and_then_comes_right_is_granted() -> None:
+    pool = FixedPool(1, broken=2, error=NO_START)
+
+    async def scenario(broker: SliceBroker) -> None:
+        assert names(await until(lambda: broker.acquire(tpu("job-a")), "granted")) == ["v6e-0"]
+
+    run(pool, scenario)
+
+
+class Alternating(FixedPool):
+    """Every other start fails, and what doesn't finds all slices in use; the sixth question finds them free."""
+
+    def slices(self, kind: tuple[str, int], count: int, exclude: Sequence[str], *, start: bool = True) -> Offer:
+        offer = super().slices(kind, count, exclude, start=start)
+        if start and len(self.asked) == 6:
+            return offer
+        if start and len(self.asked) % 2:
+            raise NO_START
+        return Offer((), "all slices are busy")
+
+
+def test_only_failures_in_a_row_count() -> None:
+    pool = Alternating(1)
+
+    async def scenario(broker: SliceBroker) -> None:
+        asking = asyncio.create_task(until(lambda: broker.acquire(tpu("job-a"), "x", 5.0), "granted"))
+        while len(pool.asked) < 6:
+            pool.events.put({"event": "room"})  # has those that wait ask again
+            await asyncio.wait({asking}, timeout=0.05)
+        assert names(await asking) == ["v6e-0"]
+
+    run(pool, scenario)
+
+
+@pytest.mark.parametrize("error", [ConfigError("the supervisor is away"), ConnectionRefusedError("nobody listens")])
+def test_a_supervisor_that_is_away_is_waited_for(error: Exception) -> None:
+    pool = FixedPool(1, broken=4, error=error)
+
+    async def scenario(broker: SliceBroker) -> None:
+        assert names(await until(lambda: broker.acquire(tpu("job-a")), "granted")) == ["v6e-0"]
+        assert len(pool.asked) == 5
 
     run(pool, scenario)
 

@@ -93,15 +93,16 @@ class Launcher:
         """
         process, pipe = self._spawn(plan, environ)
         launched = Launched(plan.name, process, self._watch(process))
-        line = b""
+        line: bytes | None = None
         try:
             line = await _first_line(pipe, patience)
         finally:
-            if not line.endswith(b"\n"):
+            if not _is_whole(line):
                 await self.stop(launched)
-        if not line.endswith(b"\n"):
-            raise LaunchFailed(f"the node {plan.name} is not up after {patience:g} s: {self._last_words(plan.name)}")
-        return launched, loads(line)
+        if not _is_whole(line):
+            what = f"was not up after {patience:g} s" if line is None else "ended before it was up"
+            raise LaunchFailed(f"the node {plan.name} {what}; {self._last_words(plan.name)}")
+        return launched, loads(line or b"")
 
     def start_beside(self, name: str, command: Sequence[str], environ: Mapping[str, str]) -> Launched:
         """Starts a process that is no node; it must end with this one by itself."""
@@ -184,11 +185,16 @@ class Launcher:
 
     def _last_words(self, name: str) -> str:
         lines = self._log_of(name).read_text(errors="replace").splitlines()[-_TAIL_LINES:]
-        return "\n".join(lines) or "it said nothing"
+        ends = "ends with:\n" + "\n".join(f"  {line}" for line in lines) if lines else "is empty"
+        return f"its log, {self._log_of(name)}, {ends}"
 
 
-async def _first_line(pipe: int, patience: float) -> bytes:
-    """The first line from a pipe, which is closed; less than a line when the other end or our patience ends."""
+def _is_whole(line: bytes | None) -> bool:
+    return line is not None and line.endswith(b"\n")
+
+
+async def _first_line(pipe: int, patience: float) -> bytes | None:
+    """The first line from a pipe, which is closed; less than a line when the other end closes it, None in no time."""
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(
@@ -197,7 +203,7 @@ async def _first_line(pipe: int, patience: float) -> bytes:
     try:
         return await asyncio.wait_for(reader.readline(), patience)
     except TimeoutError:
-        return b""
+        return None
     finally:
         transport.close()
 
