@@ -1,0 +1,1 @@
+"""What an administrator applies once, and the simulated cluster that the tests run on."""

