@@ -1,13 +1,11 @@
 """From the start of a Python process to its first result, on a cluster that runs and on one that has to start."""
 
 import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.cluster import ROOT
 from benchmarks.harness import Aim, Contender, interleave, table, timed
+from benchmarks.programs import run_python
 from kinetic_ray.backends.local import backend
 
 _RAW_TASK = (
@@ -30,8 +28,8 @@ def run(rounds: int) -> str:
     with tempfile.TemporaryDirectory(prefix="krs", dir="/tmp") as folder:
         script = Path(folder) / "script.py"
         script.write_text(_OURS)
-        ours = Contender("kinetic", timed(lambda: _python(str(script))))
-        theirs = Contender("ray.init(address), a task", timed(lambda: _python("-c", _RAW_TASK.format("'auto'"))))
+        ours = Contender("kinetic", timed(lambda: run_python(str(script))))
+        theirs = Contender("ray.init(address), a task", timed(lambda: run_python("-c", _RAW_TASK.format("'auto'"))))
         later = interleave([ours, theirs], rounds)
         cold, cold_ray = _cold(script), _cold_ray()
         first = interleave([cold, cold_ray], max(2, rounds // 3), warm_up=0)
@@ -47,7 +45,7 @@ def _cold(script: Path) -> Contender:
     def sample() -> float:
         with tempfile.TemporaryDirectory(prefix="krc", dir="/tmp") as home:
             try:
-                return timed(lambda: _python(str(script), KINETIC_HOME=home))()
+                return timed(lambda: run_python(str(script), KINETIC_HOME=home))()
             finally:
                 _stop(home)
 
@@ -68,15 +66,6 @@ def _cold_ray() -> Contender:
     def sample() -> float:
         with tempfile.TemporaryDirectory(prefix="krr", dir="/tmp") as folder:
             words = f"_temp_dir={folder!r}, num_cpus={os.cpu_count()}, object_store_memory=10**8"
-            return timed(lambda: _python("-c", _RAW_TASK.format(words), RAY_ADDRESS="local"))()
+            return timed(lambda: run_python("-c", _RAW_TASK.format(words), RAY_ADDRESS="local"))()
 
     return Contender("ray.init(), a task", sample)
-
-
-def _python(*words: str, **environ: str) -> None:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
-    env.pop("KINETIC_PACKAGE_ROOT", None)  # the benchmarks' own; these scripts lie elsewhere
-    command = [sys.executable, *words]
-    done = subprocess.run(command, env=env, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise RuntimeError(f"{words[0]} ended with {done.returncode}:\n{done.stderr[-2000:]}")

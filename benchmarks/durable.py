@@ -2,11 +2,14 @@
 
 import itertools
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import kinetic_ray as kinetic
 from benchmarks.cluster import jobs_client, run_raw_job
 from benchmarks.harness import Aim, Contender, interleave, table, timed
+
+AT_ONCE = 8
 
 
 @kinetic.remote(accelerator="cpu")
@@ -16,7 +19,10 @@ def no_op() -> int:
 
 
 def run(rounds: int) -> str:
-    """Compares `run_async` to `result` with submitting a job, polling for its file every 10 ms and reading it."""
+    """Compares `run_async` to `result` with submitting a job, polling for its file every 10 ms and reading it.
+
+    One at a time, and some submitted at once until the last is done.
+    """
     client, numbers = jobs_client(), itertools.count()
     with tempfile.TemporaryDirectory() as folder:
 
@@ -25,5 +31,20 @@ def run(rounds: int) -> str:
 
         ours = Contender("run_async -> result", timed(lambda: no_op.run_async().result()))
         theirs = Contender("raw Ray job", timed(raw))
-        samples = interleave([ours, theirs], rounds)
-    return table("a durable no-op, warm cluster", samples, [Aim(ours.name, theirs.name, 1.3)])
+        one = interleave([ours, theirs], rounds)
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            many = Contender(ours.name, timed(_ours_at_once))
+            raw_many = Contender(theirs.name, timed(lambda: [*pool.map(lambda _: raw(), range(AT_ONCE))]))
+            eight = interleave([many, raw_many], max(1, rounds // 3))
+    return "\n\n".join(
+        (
+            table("a durable no-op, warm cluster", one, [Aim(ours.name, theirs.name, 1.3)]),
+            table(f"{AT_ONCE} durable no-ops at once", eight, [Aim(ours.name, theirs.name, 1.1)]),
+        )
+    )
+
+
+def _ours_at_once() -> None:
+    jobs = [no_op.run_async() for _ in range(AT_ONCE)]
+    for job in jobs:
+        job.result()

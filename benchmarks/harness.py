@@ -36,6 +36,14 @@ class Aim:
     percentile: int = 50
 
 
+@dataclass(frozen=True)
+class Limit:
+    """Seconds within which we want one contender's median to be, whatever the others take."""
+
+    name: str
+    seconds: float
+
+
 def timed(act: Callable[[], object]) -> Callable[[], float]:
     """Wraps an act so that it gives the seconds that it took."""
 
@@ -62,20 +70,34 @@ def interleave(contenders: Sequence[Contender], rounds: int, warm_up: int = 1) -
     return samples
 
 
-def table(title: str, samples: Samples, aims: Sequence[Aim] = ()) -> str:
+def table(title: str, samples: Samples, aims: Sequence[Aim | Limit] = ()) -> str:
     """The figures as text: one line a contender, one an aim."""
     width = max(len(title), *(len(name) + 2 for name in samples))
     lines = [f"{title:<{width}} {'min':>9} {'median':>9} {'n':>4}"]
     for name, values in samples.items():
         figures = f"{_time(min(values)):>9} {_time(statistics.median(values)):>9}" if values else f"{'-':>9} {'-':>9}"
         lines.append(f"  {name:<{width - 2}} {figures} {len(values):>4}")
-    for aim in aims:
-        if samples.get(aim.ours) and samples.get(aim.theirs):
-            ratio = _percentile(samples[aim.ours], aim.percentile) / _percentile(samples[aim.theirs], aim.percentile)
-            verdict = "reached" if ratio <= aim.at_most else "missed"
-            of = "the medians" if aim.percentile == 50 else f"percentile {aim.percentile}"
-            lines.append(f"  {aim.ours} / {aim.theirs}: {ratio:.2f}x of {of} (aim <= {aim.at_most:g}x: {verdict})")
+    lines += [line for aim in aims if (line := _verdict(samples, aim))]
     return "\n".join(lines)
+
+
+def _verdict(samples: Samples, aim: Aim | Limit) -> str:
+    """What became of an aim; "" where someone in it has no samples."""
+    if isinstance(aim, Limit):
+        if not samples.get(aim.name):
+            return ""
+        median = statistics.median(samples[aim.name])
+        return f"  {aim.name}: {_time(median)} (aim <= {_time(aim.seconds)}: {_word(median <= aim.seconds)})"
+    if not (samples.get(aim.ours) and samples.get(aim.theirs)):
+        return ""
+    ratio = _percentile(samples[aim.ours], aim.percentile) / _percentile(samples[aim.theirs], aim.percentile)
+    of = "the medians" if aim.percentile == 50 else f"percentile {aim.percentile}"
+    word = _word(ratio <= aim.at_most)
+    return f"  {aim.ours} / {aim.theirs}: {ratio:.2f}x of {of} (aim <= {aim.at_most:g}x: {word})"
+
+
+def _word(is_reached: bool) -> str:
+    return "reached" if is_reached else "missed"
 
 
 def machine() -> str:
