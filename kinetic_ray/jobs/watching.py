@@ -70,7 +70,7 @@ class Watch:
         self._segments = Segments()
         self._next_question = self._next_beat = clock()
         self._asking: tuple[Future[Any], Callable[[Any], None]] | None = None  # and who takes the answer
-        self._was_answered = False
+        self._was_answered = self._was_driven = self._is_told = False
         self._patience = _FIRST_ANSWER
         self._without_driver = 0
         self._damage: tuple[float, int] | None = None  # since when, and at how many looks
@@ -181,14 +181,15 @@ class Watch:
     def _judge(self, seen: Observation) -> None:
         self._why = seen.message
         if seen.state.is_driven:
-            self._without_driver = 0
+            self._without_driver, self._was_driven, self._is_told = 0, True, False
             return
         self._check_exists()
         self.state = self._read()  # it may have ended since the look before the question
         if self.state.is_terminal:
             return
         self._without_driver += 1
-        if seen.state is not Liveness.GONE and self.state.epoch == 0:
+        if seen.state is not Liveness.GONE and _nothing_ran(self.state) and self._without_driver <= _TRIES:
+            self._tell_once("nothing of it has run, so it is handed over again")
             self._asking = asked(lambda: start_again(self._journal, self._backend)), self._started
         else:
             self._count_missing(seen)
@@ -201,15 +202,27 @@ class Watch:
             self._next_beat = self._clock() + _ASK_EVERY
             self._silence.note(self._clock(), self.state.epoch, self._journal.heartbeat(self.state.epoch))
 
+    def _tell_once(self, what: str) -> None:
+        if self._was_driven and not self._is_told:
+            self._is_told = True
+            _LOG.warning("%s: what drove it is gone; %s", self._journal.job_id, what)
+
     def _count_missing(self, seen: Observation) -> None:
-        if seen.state is Liveness.DOWN or self._without_driver >= _TRIES:
+        """Nothing there at all is enough at a first look; who has seen the job driven gives its end time to come."""
+        if (seen.state is Liveness.DOWN and not self._was_driven) or self._without_driver >= _TRIES:
             raise JobLost(
                 _lost_words(self._journal.job_id, seen), job_id=self._journal.job_id, reason=Reason.DRIVER_LOST
             )
+        self._tell_once("waiting whether its end comes")
+
+
+def _nothing_ran(state: JobState) -> bool:
+    """Whether the job has had no hosts: whoever hands it over again has it run once, not once more."""
+    return state.attempt == 0 and state.stage in (Stage.SUBMITTED, Stage.QUEUE)
 
 
 def start_again(journal: JobJournal, backend: Backend) -> JobState:
-    """Has a recorded job run that no driver has ever claimed, or ends it if its cancellation is recorded.
+    """Has a recorded job run that has never had hosts, or ends it if its cancellation is recorded.
 
     Raises:
         SubmissionError: The backend refused.

@@ -18,7 +18,7 @@ T = TypeVar("T")
 #: Seconds of nothing but failures after which it is no blip.
 BUDGET = 120.0
 #: What is raised while a store is away.
-BLIPS: tuple[type[Exception], ...] = (StoreError, OSError)
+BLIPS = (StoreError, OSError)
 
 
 class Rhythm(NamedTuple):

@@ -413,6 +413,10 @@ def look_often(watch: Watch) -> None:
         ([Liveness.GONE], 3, "its driver has ended without a word"),
         ([Liveness.UNKNOWN], 3, "does not know it"),
         ([Liveness.GONE, Liveness.LIVE, Liveness.GONE, Liveness.GONE, Liveness.GONE], 5, "without a word"),
+        # Who has seen it driven waits whether it comes back: its end may be on its way, or a supervisor.
+        ([Liveness.LIVE, Liveness.DOWN, Liveness.DOWN, Liveness.DOWN], 4, "no supervisor runs"),
+        ([Liveness.LIVE, Liveness.DOWN, Liveness.UNKNOWN, Liveness.UNKNOWN], 4, "does not know it"),
+        ([Liveness.LIVE, Liveness.DOWN, Liveness.LIVE, *[Liveness.DOWN] * 3], 6, "no supervisor runs"),
     ],
 )
 def test_a_job_that_nobody_drives_is_lost(
@@ -443,6 +447,55 @@ def test_a_job_that_was_never_started_is_started_by_whoever_waits(recorder: Reco
     backend = Backend([answer, Liveness.WAITING], on_submit=lambda _url, _id: _start_and_finish(recorder, journal))
     assert handle(journal, backend=backend).result() == 7
     assert backend.submitted == [journal.job_id]
+
+
+def _queued(recorder: Recorder, **failed: Any) -> JobJournal:
+    """A job whose driver waits for hosts, for the first time or after a failed attempt."""
+    journal = recorder.pending()
+    events = [Event(EventKind.DRIVER_STARTED, 1.0)]
+    if failed:
+        events += [Event(EventKind.GRANTED, 1.0), Event(EventKind.ATTEMPT_STARTED, 1.0, {"attempt": 1})]
+        events += [Event(EventKind.ATTEMPT_FAILED, 2.0, {"attempt": 1, **failed})]
+    journal.claim({}).append(*events, Event(EventKind.QUEUED, 3.0, {"message": "no free slice"}))
+    return journal
+
+
+@pytest.mark.parametrize("answer", [Liveness.DOWN, Liveness.UNKNOWN])
+@pytest.mark.parametrize("was_seen", [False, True])
+def test_a_job_that_was_lost_in_the_queue_is_handed_over_again_by_whoever_waits(
+    recorder: Recorder, answer: Liveness, caplog: pytest.LogCaptureFixture, *, was_seen: bool
+) -> None:
+    journal = _queued(recorder)
+    seen = [Liveness.LIVE] if was_seen else []
+    backend = Backend([*seen, answer], on_submit=lambda _url, _id: _start_and_finish(recorder, journal))
+    clock = itertools.count(0, 60)
+    watch = Watch(journal, backend, clock=lambda: float(next(clock)))
+    while not watch.look().is_terminal:
+        pass
+    assert handle(journal, backend=backend).result() == 7
+    assert backend.submitted == [journal.job_id]
+    assert caplog.messages == (
+        [f"{journal.job_id}: what drove it is gone; nothing of it has run, so it is handed over again"]
+        if was_seen
+        else []
+    )
+
+
+def test_a_job_that_has_run_is_not_run_again_unasked(recorder: Recorder) -> None:
+    """It waits for hosts, but for its second attempt: another first one is nobody's wish."""
+    backend, clock = Backend([Liveness.LIVE, Liveness.UNKNOWN]), itertools.count(0, 60)
+    watch = Watch(_queued(recorder, reason="NodeLost"), backend, clock=lambda: float(next(clock)))
+    with pytest.raises(kinetic.JobLost, match="does not know it"):
+        look_often(watch)
+    assert backend.submitted == []
+
+
+def test_a_supervisor_that_always_loses_a_job_is_given_it_three_times(recorder: Recorder) -> None:
+    backend, clock = Backend([Liveness.UNKNOWN]), itertools.count(0, 60)
+    watch = Watch(recorder.pending(), backend, clock=lambda: float(next(clock)))
+    with pytest.raises(kinetic.JobLost, match="does not know it"):
+        look_often(watch)
+    assert len(backend.submitted) == 3
 
 
 def _start_and_finish(recorder: Recorder, journal: JobJournal) -> None:
