@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 
 from kinetic_ray.core.accelerators import Accelerator, parse_accelerator
 from kinetic_ray.core.env_vars import capture, check_env_name, check_env_value
+from kinetic_ray.core.later_options import LATER, not_yet, refuse_later
 from kinetic_ray.core.option_values import (
     check_choice,
     check_count,
@@ -55,6 +56,7 @@ class OptionKwargs(TypedDict, total=False):
     zone: str | None
     cluster: str | None
     namespace: str | None
+    capacity: str
     spot: bool
     base_image_repo: str | None
 
@@ -84,7 +86,7 @@ class Options:
         local_ignore_image: Run on this machine although an image is given.
         backend: Where to run; None = the environment's.
         profile: A named target; None = the environment's.
-        of_clusters: What was given that only means something on a cluster: project, zone, spot, ...
+        of_clusters: What was given that only means something on a cluster: project, zone, capacity, ...
     """
 
     accelerator: Accelerator
@@ -151,13 +153,12 @@ def check_options(given: Mapping[str, Any]) -> Options:
     """
     for name, value in given.items():
         _refuse_unknown(name)
-        _refuse_later(name, value)
+        refuse_later(name, value)
     values = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
     accelerator = parse_accelerator(
         values.pop("accelerator", "cpu"), chips_per_host=values.get("chips_per_host"), hosts=values.pop("hosts", None)
     )
-    if accelerator.spot:
-        values["spot"] = True
+    values |= _capacity_of(values, by_name=accelerator.spot)
     typed: dict[str, Any] = {}
     for name, value in values.items():
         typed |= OPTIONS[name](name, value)
@@ -166,8 +167,20 @@ def check_options(given: Mapping[str, Any]) -> Options:
     return Options(accelerator, **typed)
 
 
+def _capacity_of(values: Mapping[str, Any], *, by_name: bool) -> dict[str, Any]:
+    """What `capacity` and keras-team/kinetic's words for one of its values say together."""
+    wants_spot = by_name or values.get("spot") is True
+    capacity = values.get("capacity")
+    if wants_spot and capacity not in (None, "spot"):
+        word = "':spot' behind the accelerator" if by_name else "spot=True"
+        raise UsageError(f"capacity={capacity!r} contradicts {word}: give one")
+    return {"spot": True} if wants_spot else {}
+
+
 def _of_clusters(values: Mapping[str, Any]) -> dict[str, Any]:
     words = {name: values[name] for name in OF_CLUSTERS if values.get(name)}
+    if words.get("capacity") == ANY_CAPACITY:
+        del words["capacity"]
     return words | ({"backend": values["backend"]} if values.get("backend") in UPSTREAM_BACKENDS else {})
 
 
@@ -187,7 +200,7 @@ def _copy(value: Any) -> Any:
 
 def _runtime(name: str, value: Any) -> dict[str, Any]:
     if value in ("torch", "tensorflow", "mpi"):
-        raise _not_yet(name, value)
+        raise not_yet(name, value)
     return check_choice("auto", "jax", "plain")(name, value)
 
 
@@ -297,30 +310,17 @@ OPTIONS: Mapping[str, Callable[[str, Any], dict[str, Any]]] = {
     "zone": _checked(check_text),
     "cluster": _checked(check_text),
     "namespace": _checked(check_text),
+    "capacity": _checked(check_choice("on-demand", "spot", "reserved")),
     "spot": _checked(check_flag),
     "base_image_repo": _checked(check_text),
 }
 
 #: Options that name a cluster or what only one has.
-OF_CLUSTERS = ("project", "zone", "cluster", "namespace", "spot", "base_image_repo")
+OF_CLUSTERS = ("project", "zone", "cluster", "namespace", "capacity", "spot", "base_image_repo")
+#: The capacity that every machine has, this one too.
+ANY_CAPACITY = "on-demand"
 #: keras-team/kinetic's words for an image that isn't one's own, and for how it makes a gang: no places of ours.
 UPSTREAM_IMAGES, UPSTREAM_BACKENDS = ("bundled", "prebuilt"), ("gke", "pathways")
-
-#: Options of later versions, with the values that mean nothing and so do no harm now.
-LATER: Mapping[str, tuple[Any, ...]] = {
-    "capacity": ("on-demand",),
-    "debug": (False,),
-    "dependencies": ([], ()),
-    "failure": (),
-    "hang_timeout": (),
-    "lifecycle": ("shared",),
-    "max_restarts": (0,),
-    "placement": ("slice",),
-    "queue": (),
-    "success": (),
-    "ttl": (),
-    "volumes": ({},),
-}
 
 
 def _refuse_unknown(name: str) -> None:
@@ -328,17 +328,3 @@ def _refuse_unknown(name: str) -> None:
         near = get_close_matches(name, OPTIONS, n=1)  # none that would be refused as well
         hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(OPTIONS))}"
         raise UsageError(f"unknown option {name!r}; {hint}")
-
-
-def _refuse_later(name: str, value: Any) -> None:
-    harmless = value is None or any(
-        value == neutral and type(value) is type(neutral) for neutral in LATER.get(name, ())
-    )
-    if name in LATER and not harmless:
-        raise _not_yet(name, value)
-
-
-def _not_yet(name: str, value: Any) -> UsageError:
-    # Others may hold anything, passwords as well.
-    shown = repr(value) if isinstance(value, str | int | float) and not has_password(str(value)) else "..."
-    return UsageError(f"{name}={shown[:80]}: not available yet in this version of kinetic_ray; leave it out for now")

@@ -97,7 +97,7 @@ def run(function: Any = None, /, *upstream: Any, **options: Any) -> Any:
             name, tags: For people, and to find it again.
             priority: Higher goes first among those that wait.
             image, container_image, local_ignore_image, backend, profile: Where and in what to run it.
-            project, zone, cluster, namespace, spot, base_image_repo: For clusters; passed over on this machine.
+            project, zone, cluster, namespace, capacity, spot, base_image_repo: For clusters; passed over here.
 
     Raises:
         UsageError: An unknown option, or a value that can't be right.

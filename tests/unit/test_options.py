@@ -162,6 +162,10 @@ def test_what_type_checkers_know_is_what_there_is() -> None:
         ({"output_dir": b"x"}, "output_dir="),
         ({"image": ""}, "image=''"),
         ({"local_ignore_image": "yes"}, "True or False"),
+        ({"capacity": "sport"}, "expected one of 'on-demand', 'spot', 'reserved'; did you mean 'spot'?"),
+        ({"capacity": True}, "capacity=True: expected one of"),
+        ({"capacity": "reserved", "spot": True}, "capacity='reserved' contradicts spot=True: give one"),
+        ({"capacity": "on-demand", "accelerator": "tpu-v6e-8:spot"}, "contradicts ':spot' behind the accelerator"),
     ],
 )
 def test_refusals(given: dict[str, Any], told: str) -> None:
@@ -171,7 +175,7 @@ def test_refusals(given: dict[str, Any], told: str) -> None:
 
 NOT_YET = {
     "max_restarts": 3, "failure": object(), "success": object(), "hang_timeout": "1h", "lifecycle": "per-job",
-    "secrets": ["hf"], "dependencies": ["numpy"], "volumes": {"/data": object()}, "debug": True, "capacity": "spot",
+    "secrets": ["hf"], "dependencies": ["numpy"], "volumes": {"/data": object()}, "debug": True,
     "queue": "q", "ttl": 60, "placement": "kinetic.dev/rack",
 }  # fmt: skip
 
@@ -213,7 +217,8 @@ def test_upstreams_images(given: str | None, image: str | None) -> None:
 
 
 OF_A_CLUSTER = {
-    "project": "p", "zone": "z", "cluster": "c", "namespace": "n", "spot": True, "base_image_repo": "r",
+    "project": "p", "zone": "z", "cluster": "c", "namespace": "n", "capacity": "spot", "spot": True,
+    "base_image_repo": "r",
 }  # fmt: skip
 
 
@@ -223,7 +228,9 @@ def test_what_only_a_cluster_has_is_kept_apart() -> None:
     named = {name: OF_A_CLUSTER[name] for name in ("project", "zone", "cluster", "namespace")}
     assert options.where() == {"backend": None, "profile": "team", **named}
     assert checked(accelerator="tpu-v6e-8:spot").of_clusters == {"spot": True}
-    assert checked(spot=False) == checked()
+    assert checked(spot=False) == checked(capacity="on-demand") == checked(capacity=None) == checked()
+    assert checked(capacity="reserved", spot=False).of_clusters == {"capacity": "reserved"}
+    assert checked(capacity="spot", accelerator="v6e-8:spot").of_clusters == {"capacity": "spot", "spot": True}
 
 
 @pytest.mark.parametrize("word", ["gke", "pathways"])
