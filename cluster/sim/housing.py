@@ -14,6 +14,8 @@ from cluster.sim.control import Control
 from cluster.sim.folder import Facts, Folder, planes_root
 from cluster.sim.remains import remove_remains, sweep
 
+#: A variable of every process of a plane but those of its pods: its folder.
+MARK = "KINETIC_PLANE"
 _SOURCE = Path(__file__).resolve().parents[2]
 #: Not handed on: settings of Kubernetes, Ray and this package that are the user's own.
 _FOREIGN = ("KUBE", "RAY_", "KINETIC_", "STORAGE_EMULATOR_HOST")
@@ -68,7 +70,7 @@ class Housing:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd="/",
-            env=_environment(),
+            env={**_environment(), MARK: str(self.folder.path)},
             start_new_session=True,  # Ctrl-C is for the owner; the keeper sees it end
         )
         assert self._keeper.stdout is not None

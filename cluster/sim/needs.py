@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 
 from cluster.sim import build
 from cluster.sim.compiling import find_go
-from cluster.sim.namespaces import probe_command
+from cluster.sim.namespaces import can_be_made
 from cluster.sim.programs import find_gcs
 
-_TOOLS = ("ip", "mount", "nsenter", "setpriv", "unshare")
 _PACKAGES = ("aiohttp", "cryptography", "yaml")
 
 
 def missing() -> list[str]:
     """Why no plane can run here, one sentence each; [] where one can."""
-    if sys.platform != "linux":
-        return ["the test plane runs on Linux only"]
-    return [*_privileges(), *_programs()]
-
-
-def _privileges() -> Iterator[str]:
-    lacking = [tool for tool in _TOOLS if shutil.which(tool) is None]
-    if lacking:
-        yield f"not installed: {', '.join(lacking)} (packages iproute2 and util-linux)"
-    elif os.geteuid() != 0:
-        yield "the test plane needs root: it makes namespaces and mounts"
-    else:
-        tried = subprocess.run(probe_command(), check=False, capture_output=True, text=True)
-        if tried.returncode:
-            yield f"no namespaces can be made here: {tried.stderr.strip()}"
+    reason = can_be_made()
+    return [*([reason] if reason else []), *_programs()]
 
 
 def _programs() -> Iterator[str]:
