@@ -225,6 +225,12 @@ def output_dir(environ: Mapping[str, str] | None = None) -> str | None:
     return None if inside_a_job(env) else setting("output_dir", env)
 
 
+def storage_emulator(environ: Mapping[str, str] | None = None) -> str | None:
+    """Where a fake server stands in for Google's storage, as Google's own clients are told it."""
+    given = (os.environ if environ is None else environ).get("STORAGE_EMULATOR_HOST", "").rstrip("/")
+    return (given if "://" in given else f"http://{given}") if given else None
+
+
 def inside_a_job(environ: Mapping[str, str] | None = None) -> bool:
     """Whether this process is a job's rank, or one that a rank has started."""
     return bool((os.environ if environ is None else environ).get(_JOB_ID))

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 EXTRAS: Mapping[str, str] = {
     "jax": "jax",
     "jaxlib": "jax",
-    "gcsfs": "gcs",
+    "google": "gcs",
+    "urllib3": "gcs",
     "huggingface_hub": "hf",
     "optuna": "sweep",
     "kubernetes": "k8s",

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+from kinetic_ray.core.extras import install_hint
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.core.records import canonical
 from kinetic_ray.errors import ConfigError, StoreError
@@ -18,19 +19,18 @@ __all__ = ["FORMAT_VERSION", "Blob", "MissingKey", "Store", "open_store"]
 FORMAT_VERSION = 1
 
 _FORMAT_NAME = "kinetic-store"
-#: No extra helps yet, and to say so is kinder than to name one.
-_LATER_SCHEMES = ("gs", "hf")
+_LATER_SCHEMES = ("hf",)
 
 
 def open_store(url: str | os.PathLike[str], *, create: bool = True) -> Store:
     """Opens a store, and makes it where there is none.
 
     Args:
-        url: A folder's path, "file:///path", or "memory://name" (unit tests: this process only).
+        url: A folder's path, "file:///path", "gs://bucket/prefix", or "memory://name" (unit tests: this process only).
         create: Whether a missing or empty store is made, and a folder has to be writable.
 
     Raises:
-        ConfigError: Not a store's folder, not accessible, of a newer version, or of an unknown kind.
+        ConfigError: Not a store's place, not accessible, of a newer version, or of an unknown kind.
 
     Example:
         >>> open_store("memory://doc-open").url
@@ -61,16 +61,27 @@ def _place(url: str | os.PathLike[str], *, create: bool) -> Place:
         return open_folder(path_of(text), create=create)
     if scheme == "memory":
         return open_memory(rest)
+    if scheme == "gs":
+        return _bucket(rest)
     later = ": they come with a later version" if scheme in _LATER_SCHEMES else ""
     raise ConfigError(
-        f"stores of the kind {scheme + '://'!r} are unknown to this kinetic_ray{later}. Use a folder's path"
+        f"stores of the kind {scheme + '://'!r} are unknown to this kinetic_ray{later}. Use a folder's path, or gs://BUCKET/PREFIX"
     )
 
 
+def _bucket(rest: str) -> Place:
+    try:
+        from kinetic_ray.store.gcs import open_bucket
+    except ModuleNotFoundError as error:
+        hint = install_hint(error.name)
+        raise ConfigError(f"{'gs://' + rest!r}: {error.name} is not installed here: {hint}") from error
+    return open_bucket(rest)
+
+
 def _make_format(store: Store, where: str, *, create: bool) -> bytes:
+    strangers = _all_there_is(store, where)
     if not create:
         raise ConfigError(f"{where} holds no kinetic store: wrong place, or nothing was ever run with it")
-    strangers = store.list("")
     if strangers and (raw := store.find(FORMAT_KEY)) is not None:  # made by another process a moment ago
         return raw
     if strangers:
@@ -78,6 +89,14 @@ def _make_format(store: Store, where: str, *, create: bool) -> bytes:
         raise ConfigError(f"{where} is neither empty nor a kinetic store (it has {shown}): name an empty or new folder")
     store.create(FORMAT_KEY, canonical({"format": _FORMAT_NAME, "version": FORMAT_VERSION}) + b"\n")
     return store.get(FORMAT_KEY)
+
+
+def _all_there_is(store: Store, where: str) -> list[str]:
+    """Names at the top; asked for also where nothing is made, since only this tells a bucket that isn't there."""
+    try:
+        return store.list("")
+    except StoreError as error:
+        raise ConfigError(f"{where} can't be used as a store: {error}") from error
 
 
 def _check_format(raw: bytes, where: str) -> None:

@@ -41,6 +41,10 @@ class FolderPlace:
     def url(self) -> str:
         return Path(self._root).as_uri()
 
+    @property
+    def read_size(self) -> int:
+        return 1 << 20
+
     def stage(self) -> _StagedFile:
         with self._inside([TEMPORARY], make=True) as folder:
             return _StagedFile(self, os.dup(folder))

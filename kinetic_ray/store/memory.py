@@ -25,6 +25,10 @@ class MemoryPlace:
     def url(self) -> str:
         return f"memory:/{self._root}"
 
+    @property
+    def read_size(self) -> int:
+        return 1 << 20
+
     def stage(self) -> _StagedBytes:
         return _StagedBytes(self)
 

@@ -19,7 +19,6 @@ from kinetic_ray.store.place import Place, Staged, check_key, check_prefix, refu
 #: What every store has from its first moment on: its name and the version of its layout.
 FORMAT_KEY = "format.json"
 
-_CHUNK = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 Keys = list[str]  # inside Store, `list` is its method
@@ -225,7 +224,7 @@ class Store:
             raise self._damaged(key, blob, size)
         with new_file(target, blob.size) as file:
             digest = hashlib.sha256()
-            for chunk in self._chunks(key):
+            for chunk in self._chunks(key, blob.size):
                 digest.update(chunk)
                 file.write(chunk)
             if digest.hexdigest() != blob.sha256:
@@ -253,7 +252,7 @@ class Store:
         if self._size(check_key(key)) != blob.size:
             return False
         digest = hashlib.sha256()
-        for chunk in self._chunks(key):
+        for chunk in self._chunks(key, blob.size):
             digest.update(chunk)
         return digest.hexdigest() == blob.sha256
 
@@ -305,15 +304,16 @@ class Store:
                 staged.write(chunk)
         return Blob(digest.hexdigest(), size)
 
-    def _chunks(self, key: str) -> Iterator[bytes]:
+    def _chunks(self, key: str, size: int) -> Iterator[bytes]:
+        """The first bytes of an object that has as many."""
         offset = 0
-        while chunk := self._read_chunk(key, offset):
+        while offset < size and (chunk := self._read_chunk(key, offset)):
             yield chunk
             offset += len(chunk)
 
     def _read_chunk(self, key: str, offset: int) -> bytes | None:
         with self._explained(key):
-            return self._place.read(key, offset, _CHUNK)
+            return self._place.read(key, offset, self._place.read_size)
 
     def _size(self, key: str) -> int | None:
         with self._explained(key):

@@ -52,6 +52,10 @@ class Place(Protocol):
     def url(self) -> str:
         """The canonical address: equal for equal stores, accepted by `open_store` anywhere."""
 
+    @property
+    def read_size(self) -> int:
+        """How many bytes of a large object to read at a time."""
+
     def stage(self) -> Staged:
         """Begins an object."""
 

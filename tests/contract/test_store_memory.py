@@ -23,7 +23,7 @@ def test_a_memory_store_has_a_plain_name(url: str) -> None:
         open_store(url)
 
 
-@pytest.mark.parametrize("url", ["gs://bucket/x", "s3://user:secret@host", "://x", "http://127.0.0.1"])
+@pytest.mark.parametrize("url", ["hf://bucket/x", "s3://user:secret@host", "://x", "http://127.0.0.1"])
 def test_unknown_kinds_are_named_without_what_follows(url: str) -> None:
     with pytest.raises(ConfigError, match="unknown to this kinetic_ray") as caught:
         open_store(url)

@@ -35,6 +35,8 @@ PLACES: dict[str, tuple[str, ...]] = {
     "ray": ("runner", "backends", "sweep", "testing"),
     "kubernetes": ("backends.kuberay",),
     "fsspec": ("store", "data"),
+    "google": ("store",),
+    "urllib3": ("store",),
     "click": ("cli",),
     "rich": ("cli", "ui"),
 }

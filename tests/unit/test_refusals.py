@@ -173,7 +173,7 @@ def test_hints_name_extras_that_exist() -> None:
     text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text()
     block = text.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
     assert set(EXTRAS.values()) <= set(re.findall(r"^(\w+) = ", block, re.MULTILINE))
-    assert (install_hint("gcsfs.core"), install_hint("numpy"), install_hint(None)) == (
+    assert (install_hint("google.auth"), install_hint("numpy"), install_hint(None)) == (
         "pip install 'kinetic-ray[gcs]'",
         "",
         "",
