@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 
+from kinetic_ray.bundle.editable import found_in_place, in_place_beside_us
 from kinetic_ray.bundle.origins import Origin, Source, loaded_modules, module_dict, origin_of
 
 _ALIAS = r"[\w.]+(?:[ \t]+as[ \t]+\w+)?"
@@ -43,7 +44,9 @@ def reached(named: Iterable[str], inside: Callable[[Path], bool]) -> dict[str, O
         if origin.source is Source.FILE and name not in begin:
             elsewhere[name.partition(".")[0]].append(name)
     found = {*begin, *_followed(begin, elsewhere)}
-    return {name: origins[name] for name in sorted(found) if origins[name].source is Source.FILE}
+    not_loaded = _followed_in_place(found, inside)
+    origins |= not_loaded
+    return {name: origins[name] for name in sorted({*found, *not_loaded}) if origins[name].source is Source.FILE}
 
 
 def _followed(begin: Iterable[str], elsewhere: Mapping[str, list[str]]) -> set[str]:
@@ -56,6 +59,26 @@ def _followed(begin: Iterable[str], elsewhere: Mapping[str, list[str]]) -> set[s
             names = left.pop(top)
             found.update(names)
             waiting += names
+    return found
+
+
+def _followed_in_place(begin: Iterable[str], inside: Callable[[Path], bool]) -> dict[str, Origin]:
+    """The same for packages that are installed in place and that nothing has loaded yet.
+
+    On a host that shares this machine they could be found, and would be what they are by then.
+    """
+    found: dict[str, Origin] = {}
+    if not in_place_beside_us():
+        return found
+    names = {top for name in begin for top in _refers_to(name)}
+    while tops := {top for top in names if top and top not in found and top not in sys.modules}:
+        names = set()
+        for top in tops - sys.stdlib_module_names:
+            origin = found_in_place(top)
+            if origin is not None and not inside(origin.path):
+                found[top] = origin
+                files = origin.path.parent.rglob("*.py") if origin.path.name == "__init__.py" else [origin.path]
+                names |= {name.partition(".")[0] for file in files for name in _imports_of(str(file))}
     return found
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from kinetic_ray import bundle
+from kinetic_ray.bundle.precedence import put_first
 from kinetic_ray.errors import DataError, PayloadError
 from kinetic_ray.runner import session
 from kinetic_ray.runner.task import CODE, RankTask
@@ -35,7 +36,8 @@ def settle_in(task: RankTask, archive: bytes | None, reporter: session.Reporter)
         bundle.place(archive, root)
         cwd = root / task.bundle.cwd
         cwd.mkdir(parents=True, exist_ok=True)
-        sys.path[:0] = [os.path.normpath(root / entry) for entry in task.bundle.sys_path]
+        named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        put_first([os.path.normpath(root / entry) for entry in task.bundle.sys_path], named)
         importlib.invalidate_caches()
     os.chdir(cwd)
     sys.argv = list(task.argv)

@@ -25,6 +25,7 @@ import socket
 import sys
 from typing import Any, NoReturn
 
+from kinetic_ray.bundle.editable import in_place_beside_us
 from kinetic_ray.core.extras import install_hint
 from kinetic_ray.payload.versions import fingerprint
 from kinetic_ray.runner.lines import Lines
@@ -200,6 +201,7 @@ def import_runtime(runtime: str) -> None:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     fingerprint(sys.modules.keys() & {"numpy", *RUNTIME_MODULES[runtime]})  # so that children know these versions
+    in_place_beside_us()  # and where these are
 
 
 def import_trouble(exc: ImportError) -> str:

@@ -1,6 +1,7 @@
 """Modules that no pickle names, but that those which it names import: hosts find them as well, and nothing more."""
 
 import importlib
+import json
 import sys
 import textwrap
 import zipfile
@@ -33,6 +34,17 @@ def write(folder: Path, **texts: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(text))
     return folder
+
+
+def install(site: Path, project: Path, name: str, tops: str = "") -> None:
+    """What an installation in place leaves in a folder of packages."""
+    info = site / f"{name}-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+    (info / "direct_url.json").write_text(json.dumps({"url": project.as_uri(), "dir_info": {"editable": True}}))
+    (info / "RECORD").write_text(f"{name}.pth,,\n")
+    if tops:
+        (info / "top_level.txt").write_text(tops)
 
 
 @pytest.fixture
@@ -155,16 +167,23 @@ def test_a_src_layout_that_a_hook_finds_is_found_by_hosts(here: Path, how: str) 
 
 def test_a_project_that_is_installed_in_place_is_found_before_it_is_loaded(here: Path) -> None:
     site = here / "site"
-    info = site / "proj-1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: proj\nVersion: 1\n")
-    (info / "top_level.txt").write_text("lib\n")
-    (info / "direct_url.json").write_text(
-        f'{{"url": "{(here / "project").as_uri()}", "dir_info": {{"editable": true}}}}'
-    )
+    install(site, here / "project", "proj", "lib\n")
     text = HOOK + "import work\n" + CALLED.format("__import__('lib').NAME") + SUBMIT
     write(here / "project", work="", train=text, src__lib__="NAME = 'lib'")
     assert value(here, site) == "'lib'"
+
+
+def test_a_package_that_is_installed_in_place_elsewhere_is_sent_before_it_is_loaded(here: Path) -> None:
+    """On this machine hosts would find it where it lies, as it is by then."""
+    site = here / "site"
+    write(here / "beside", toolbox__="from toolbox.part import NAME", toolbox__part="import deeper\nNAME = deeper.NAME")
+    write(here / "third", deeper="NAME = 'part'", unused="SECRET = 'never sent'")
+    for name, top in (("beside", "toolbox"), ("third", "deeper")):
+        install(site, here / name, name, f"{top}\n")
+    write(here / "project", work=CALLED.format("__import__('toolbox').NAME"), train=SCRIPT)
+    assert value(here, site, here / "beside", here / "third") == "'part'"
+    stored = [path.read_bytes() for path in (here.parent / "store" / "blobs").rglob("*") if path.is_file()]
+    assert b"never sent" not in b"".join(stored)
 
 
 # And nothing more.
