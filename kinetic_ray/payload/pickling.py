@@ -15,7 +15,9 @@ from cloudpickle.cloudpickle import _dynamic_class_reduce
 
 from kinetic_ray.payload.bare import reduced_error
 from kinetic_ray.payload.homes import with_home, with_qualname
+from kinetic_ray.payload.pytrees import with_registration
 from kinetic_ray.payload.sources import Sources, remember
+from kinetic_ray.payload.wrapped import reduced_wrapper
 
 _MOST_WRAPPERS = 32
 
@@ -43,12 +45,25 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
         return self._file.getvalue()
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, memoryview):
-            return _view_reduced(obj)
-        if isinstance(obj, BaseException):
-            return reduced_error(obj)
+        if not isinstance(obj, type) and (alike := _reduced_alike(obj, _is_main)) is not None:
+            return alike
         reduced = super().reducer_override(obj)
-        return with_home(obj, reduced) if isinstance(obj, type) else reduced
+        return with_registration(obj, with_home(obj, reduced)) if isinstance(obj, type) else reduced
+
+
+def _reduced_alike(obj: Any, is_not_there: Callable[[str], bool]) -> Any:
+    """How to pickle what goes otherwise than cloudpickle would have it, wherever it goes; None for all else."""
+    if isinstance(obj, memoryview):
+        return _view_reduced(obj)
+    return reduced_error(obj) if isinstance(obj, BaseException) else reduced_wrapper(obj, is_not_there)
+
+
+def _class_told(cls: type, reduced: Any) -> Any:
+    return with_registration(cls, with_qualname(cls, reduced))
+
+
+def _is_main(module: str) -> bool:
+    return module == "__main__"
 
 
 class _Bounded(io.BytesIO):
@@ -100,12 +115,10 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
             _, parts = self.dispatch_table[CodeType](obj)
             source = self._sources.of(obj)
             return code_from, (obj.co_filename, parts) if source is None else (obj.co_filename, parts, source)
-        if isinstance(obj, memoryview):
-            return _view_reduced(obj)
-        if isinstance(obj, BaseException):
-            return reduced_error(obj)
         if isinstance(obj, io.TextIOWrapper) and obj is not sys.stdout and obj is not sys.stderr:
             raise TypeError(f"it is an open file ({getattr(obj, 'name', 'without a name')})")
+        if not isinstance(obj, type) and (alike := _reduced_alike(obj, self._is_not_there)) is not None:
+            return alike
         if isinstance(obj, FunctionType | type):
             name = getattr(obj, "__module__", None)
             if isinstance(name, str) and name in sys.modules:
@@ -123,13 +136,16 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
         if self._goes_by_value(module):
             if bare is not obj or module == "__main__":  # by value under cloudpickle's own rule
                 reduced = super().reducer_override(obj)
-                return with_qualname(obj, reduced) if isinstance(obj, type) else reduced
+                return _class_told(obj, reduced) if isinstance(obj, type) else reduced
             if isinstance(obj, FunctionType):
                 return self._dynamic_function_reduce(obj)
-            return with_qualname(obj, _dynamic_class_reduce(obj))
+            return _class_told(obj, _dynamic_class_reduce(obj))
         self.modules.add(module)
         depth = None if bare is obj else _depth_of(obj, bare)
         return super().reducer_override(obj) if depth is None else (unwrapped, (module, obj.__qualname__, depth))
+
+    def _is_not_there(self, module: str) -> bool:
+        return module in sys.modules and self._goes_by_value(module)
 
     def _goes_by_value(self, module: str) -> bool:
         if module not in self._judged:
