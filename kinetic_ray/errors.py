@@ -144,5 +144,13 @@ def is_stand_in(error: BaseException | None) -> bool:
 
 def add_note(error: BaseException, note: str) -> None:
     """As `error.add_note`, also where the class refuses to be changed, as a frozen dataclass does."""
-    notes = getattr(error, "__notes__", None)
-    BaseException.__setattr__(error, "__notes__", [*notes, note] if isinstance(notes, list | tuple) else [note])
+    BaseException.__setattr__(error, "__notes__", [*notes_of(error), note])
+
+
+def notes_of(error: BaseException) -> tuple[str, ...]:
+    """`error.__notes__`, also where the class answers for what it hasn't, and raises what it likes."""
+    try:
+        notes = BaseException.__getattribute__(error, "__notes__")
+    except Exception:  # noqa: BLE001 - whatever a foreign property raises
+        return ()
+    return tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list | tuple) else ()

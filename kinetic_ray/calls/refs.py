@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from kinetic_ray import config
-from kinetic_ray.errors import PayloadError, UsageError
+from kinetic_ray.errors import PayloadError, UsageError, notes_of
 from kinetic_ray.frames import own_frames_hidden, raise_told
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def users_own(error: BaseException) -> BaseException:
     while (inner := getattr(cause, "cause", None)) is not None and isinstance(inner, BaseException):
         told = str(getattr(cause, "traceback_str", "") or told)
         cause = inner
-    if cause is not error and told and not getattr(cause, "__notes__", None):
+    if cause is not error and told and not notes_of(cause):
         cause.add_note(f"\nRaised in a Ray task:\n{told.rstrip()}")
     return cause
 

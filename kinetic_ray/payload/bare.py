@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kinetic_ray.errors import notes_of
+
 _OWN = 1 << 9  # of a class's flags: made by a `class` statement or the like, not in C
 _REDUCERS = ("__reduce__", "__reduce_ex__")
 _MAKERS = ("__init__", "__new__", "__slots__")
@@ -40,7 +42,7 @@ def reduced_error(exc: BaseException) -> Any:
     if isinstance(exc, BaseExceptionGroup) or says_how(kind) or not _has_its_own(kind, _MAKERS):
         return NotImplemented
     parts = parts_of_error(exc)
-    notes = {"__notes__": exc.__notes__} if "__notes__" in exc.__dict__ else {}
+    notes = {"__notes__": [*told]} if (told := notes_of(exc)) else {}
     state = ({**parts.attributes, **notes}, dict(parts.slots))
     return rebuild_raised, (kind, parts.args, parts.made_of, {}, {}), state, None, None, fill_raised
 
@@ -85,7 +87,8 @@ def parts_of_error(exc: BaseException) -> Parts:
     state = object.__getstate__(exc)
     slots = state[1] if isinstance(state, tuple) and state[1] else {}
     extra = {name: value for name, value in more.items() if name not in attributes and name != "args"}
-    args = () if isinstance(exc, BaseExceptionGroup) else exc.args  # its members are told elsewhere
+    # Its members are told elsewhere. A class may have a property of that name.
+    args = () if isinstance(exc, BaseExceptionGroup) else BaseException.__dict__["args"].__get__(exc)
     return Parts(kind, args, reduced[1], attributes, {**extra, **slots})
 
 

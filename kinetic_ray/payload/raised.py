@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from kinetic_ray.errors import JobFailed
+from kinetic_ray.errors import JobFailed, notes_of
 from kinetic_ray.payload.pickling import ValuePickler
 from kinetic_ray.payload.rebuilding import forms_of, kept_of, regrouped, words_of
 
@@ -135,15 +135,10 @@ def _nodes(root: BaseException, limit: int) -> list[Node]:
             places.get(id(exc.__cause__)),
             places.get(id(exc.__context__)),
             exc.__suppress_context__,
-            (*_notes(exc), *filter(None, (stays, cut))),
+            (*notes_of(exc), *filter(None, (stays, cut))),
         )
         nodes.append(node)
     return nodes
-
-
-def _notes(exc: BaseException) -> Iterator[str]:
-    notes = getattr(exc, "__notes__", None)
-    yield from (note for note in (notes if isinstance(notes, list | tuple) else ()) if isinstance(note, str))
 
 
 def _next(exc: BaseException) -> Iterator[BaseException | None]:

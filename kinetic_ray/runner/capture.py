@@ -14,7 +14,7 @@ import cloudpickle
 from kinetic_ray.core.causes import is_peer_loss
 from kinetic_ray.core.outcome import ErrorInfo
 from kinetic_ray.core.state import BEFORE_CALL, RankPhase, Reason
-from kinetic_ray.errors import add_note
+from kinetic_ray.errors import add_note, notes_of
 from kinetic_ray.payload.raised import pack_raised
 from kinetic_ray.payload.values import PackedValue, pack_value
 
@@ -22,6 +22,7 @@ REPR_LIMIT = 20_000
 TEXT_LIMIT = 200_000
 PICKLE_LIMIT = 64 << 20
 
+_BY_PHASE = {RankPhase.CALL: Reason.USER_ERROR, RankPhase.STORE: Reason.RESULT_ERROR}
 _RUNTIME_ERRORS = frozenset({"JaxRuntimeError", "XlaRuntimeError"})
 
 
@@ -54,19 +55,37 @@ def unsendable(value: object, exc: BaseException) -> ResultError:
 
 def reason_of(exc: BaseException, phase: RankPhase) -> Reason:
     """Why a rank ended, by its exception and the phase that raised it."""
+    try:
+        return _reason_of(exc, phase)
+    except Exception:  # noqa: BLE001 - a foreign class raises when it is looked at: then the phase alone tells
+        return Reason.SETUP_ERROR if phase in BEFORE_CALL else _BY_PHASE.get(phase, Reason.PROCESS_DIED)
+
+
+def _reason_of(exc: BaseException, phase: RankPhase) -> Reason:
     if any(is_peer_loss(type(each).__name__, _str(each)) for each in _chain(exc)):
         return Reason.PEER_LOST
     if phase in BEFORE_CALL:
         return Reason.SETUP_ERROR
     if isinstance(exc, MemoryError) or _is_device_full(exc):
         return Reason.OUT_OF_MEMORY
-    if phase is RankPhase.STORE:
-        return Reason.RESULT_ERROR
-    return Reason.USER_ERROR if phase is RankPhase.CALL else Reason.PROCESS_DIED
+    return _BY_PHASE.get(phase, Reason.PROCESS_DIED)
 
 
 def describe_error(exc: BaseException) -> ErrorInfo:
-    """An exception in words: the user's frames only, notes, cause chain and groups included."""
+    """An exception in words: the user's frames only, notes, cause chain and groups included.
+
+    Of one whose class raises when it is looked at: what can be told without that.
+    """
+    try:
+        return _described(exc)
+    except Exception as broken:  # noqa: BLE001
+        kind, frames = type(exc), BaseException.__dict__["__traceback__"].__get__(exc)
+        end = f"{_words(exc)}\n(its class raises {type(broken).__name__} when it is looked at)\n"
+        told = "".join([*traceback.format_tb(_user_frames(frames)), end])
+        return ErrorInfo(kind.__name__, str(kind.__module__), _shorten(_str(exc), REPR_LIMIT), told)
+
+
+def _described(exc: BaseException) -> ErrorInfo:
     for each in _chain(exc):
         _explain_missing_file(each)
     if isinstance(exc, ResultError):  # raised by us: no line of the user's is in it
@@ -84,7 +103,10 @@ def describe_error(exc: BaseException) -> ErrorInfo:
 
 def dump_exception(exc: BaseException) -> bytes | None:
     """Pickles an exception with its causes, or gives None where words must do; see :func:`pack_raised`."""
-    return pack_raised(exc, PICKLE_LIMIT)
+    try:
+        return pack_raised(exc, PICKLE_LIMIT)
+    except Exception:  # noqa: BLE001 - a foreign class raises when it is looked at
+        return None
 
 
 def restore_exception(packed: tuple[Any, ...]) -> BaseException:
@@ -129,7 +151,7 @@ def _explain_missing_file(exc: BaseException) -> None:
         return
     if is_here:
         note = f"{name} isn't among the files that came with the call: `kinetic ship --list` shows them"
-        if note not in getattr(exc, "__notes__", ()):
+        if note not in notes_of(exc):
             add_note(exc, note)
 
 

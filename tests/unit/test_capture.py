@@ -123,6 +123,41 @@ def test_words_survive_an_exception_without_words() -> None:
     assert "BrokenWords" in info.traceback
 
 
+def _awkward(*names: str) -> type[Exception]:
+    """A class that raises when any of these is looked at."""
+
+    def refuse(self: Any, *_: Any) -> Any:
+        raise RuntimeError("not for you")
+
+    return type("Awkward", (Exception,), {n: property(refuse) if n in _PLAIN else refuse for n in names})
+
+
+_PLAIN = (
+    "args",
+    "__notes__",
+    "__dict__",
+    "__cause__",
+    "__context__",
+    "__suppress_context__",
+    "__traceback__",
+    "__class__",
+)
+_WAYS = ("__getattr__", "__getattribute__", "__str__", "__repr__", "__eq__", "__reduce__", "__reduce_ex__", "__hash__")
+
+
+@pytest.mark.parametrize("names", [(name,) for name in (*_PLAIN, *_WAYS)] + [_PLAIN, _WAYS, (*_PLAIN, *_WAYS)], ids=str)
+@pytest.mark.parametrize("phase", [RankPhase.CALL, RankPhase.LOAD])
+def test_an_exception_that_must_not_be_looked_at_is_told_by_its_class(names: tuple[str, ...], phase: RankPhase) -> None:
+    error = _raised(_awkward(*names)("its words"))
+    told = capture.describe_error(error)
+    assert told.type_name == "Awkward"
+    assert "__str__" in names or "__getattribute__" in names or told.message == "its words"
+    assert "Awkward" in told.traceback and "in _raised" in told.traceback
+    assert capture.reason_of(error, phase) is (Reason.USER_ERROR if phase is RankPhase.CALL else Reason.SETUP_ERROR)
+    data = capture.dump_exception(error)
+    assert data is None or isinstance(pickle.loads(data), BaseException)
+
+
 @pytest.mark.parametrize(("name", "noted"), [("data/x.csv", True), ("/nowhere/x.csv", False)])
 def test_a_file_that_was_perhaps_not_sent_is_noted(name: str, noted: bool) -> None:
     with pytest.raises(FileNotFoundError) as caught:
