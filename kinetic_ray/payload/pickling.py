@@ -17,7 +17,7 @@ from kinetic_ray.payload.bare import reduced_error
 from kinetic_ray.payload.homes import with_home, with_qualname
 from kinetic_ray.payload.pytrees import with_registration
 from kinetic_ray.payload.sources import Sources, remember
-from kinetic_ray.payload.wrapped import reduced_wrapper
+from kinetic_ray.payload.wrapped import module_reduced, reduced_wrapper
 
 _MOST_WRAPPERS = 32
 
@@ -127,7 +127,9 @@ class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _reduce_module(self, module: ModuleType) -> Any:
         name = module.__name__
-        if sys.modules.get(name) is module and not self._goes_by_value(name):
+        if sys.modules.get(name) is module:
+            if name != "__main__" and self._goes_by_value(name):  # cloudpickle would have it imported there
+                return module_reduced(module)
             self.modules.add(name)
         return super().reducer_override(module)
 

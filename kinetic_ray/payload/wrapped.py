@@ -12,7 +12,7 @@ import enum
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any, ParamSpec, TypeVarTuple
 
 #: The code that all functions which dispatch by type share.
@@ -23,6 +23,8 @@ _NAMED = (_CACHED, FunctionType)
 _DISPATCHERS = ("__wrapped__", "register", "dispatch", "registry", "_clear_cache")
 #: Of types, whose instances are no more than their names.
 _BY_NAME_ALONE = (ParamSpec, TypeVarTuple)
+#: What a module has of the machinery of imports.
+_NOT_ITS_OWN = ("__builtins__", "__loader__", "__spec__", "__cached__")
 #: By which a class says what its `__new__` takes.
 _MADE_WITH = ("__getnewargs__", "__getnewargs_ex__")
 
@@ -46,6 +48,23 @@ def reduced_wrapper(obj: Any, goes_by_value: ByValue) -> Any:
     if kind is FunctionType:
         return _dispatching_reduced(obj) if obj.__code__ is _DISPATCH else None
     return _instance_reduced(obj, kind)
+
+
+def module_reduced(module: ModuleType) -> Any:
+    """How to pickle a module that no import finds where the pickle is read: with all that it holds."""
+    state = {name: value for name, value in vars(module).items() if name not in _NOT_ITS_OWN}
+    return module_again, (module.__name__,), state, None, None, fill_module
+
+
+def module_again(name: str) -> ModuleType:
+    """An empty module, which nobody can import. Its name and form are part of the stored format."""
+    return ModuleType(name)
+
+
+def fill_module(module: ModuleType, state: Mapping[str, Any]) -> ModuleType:
+    """Gives it what it holds, which may lead back to it. Part of the stored format."""
+    vars(module).update(state)
+    return module
 
 
 def cached_again(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:

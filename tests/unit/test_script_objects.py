@@ -17,7 +17,7 @@ import sys
 {body}
 from kinetic_ray.payload import pack_call
 if __name__ == "__main__":
-    packed = pack_call(call, (), {{}}, by_value=lambda name: name == "__main__")
+    packed = pack_call(call, (), {{}}, by_value=lambda name: name in ("__main__", "odd_module"))
     open(sys.argv[1], "wb").write(packed.data)
 """
 #: A host: its `__main__` has none of it. It tells what comes back as a result would.
@@ -43,6 +43,7 @@ def run(tmp_path: Path, body: str) -> Any:
             capture_output=True,
             text=True,
             timeout=300,
+            cwd=tmp_path,
             check=False,
             env={"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", "PATH": ""},
         )
@@ -267,6 +268,21 @@ CASES: dict[str, tuple[str, Any]] = {
              "[4][<flat index 0>]"],
             [2, 3], 4, (5, 6), 7, 8,
         ),
+    ),
+    "a module that was loaded from a file of another name": (
+        """
+        import importlib.util, os
+        with open("odd-name.py", "w") as file:
+            file.write("import sys\\nODD = 13\\nme = sys.modules[__name__]\\ndef odd(): return ODD + me.ODD\\n")
+        spec = importlib.util.spec_from_file_location("odd_module", "odd-name.py")
+        odd = importlib.util.module_from_spec(spec)
+        sys.modules["odd_module"] = odd
+        spec.loader.exec_module(odd)
+        os.remove("odd-name.py")
+        def call():
+            return odd.ODD, odd.odd(), odd.__name__
+        """,
+        (13, 26, "odd_module"),
     ),
     "what comes back": (
         """
