@@ -15,6 +15,7 @@ from kinetic_ray.core.terminal import is_terminal
 from kinetic_ray.jobs.logs import LogPump, find_log, tail_start
 from kinetic_ray.jobs.watching import LOG_PAUSE, Watch, interruptible, until_ended
 from kinetic_ray.lines import LogWriter
+from kinetic_ray.store import Growing
 from kinetic_ray.ui.region import Region
 from kinetic_ray.ui.stages import stage_of, waits_for
 
@@ -89,7 +90,8 @@ def _bytes(held: Held, key: str | None, wanted: Wanted) -> Iterator[bytes]:
     if key is None:
         return
     offset = 0 if wanted.tail is None else tail_start(held.store, key, wanted.tail)
-    while data := held.store.read_range(key, offset, _CHUNK):
+    log = Growing(held.store, key)
+    while data := log.read(offset, _CHUNK):
         yield data
         offset += len(data)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.state import JobState
 from kinetic_ray.errors import StoreError
-from kinetic_ray.store import MissingKey, Store
+from kinetic_ray.store import Growing, MissingKey, Store
 
 _ATTEMPT_RE = re.compile(r"([0-9]{6})\.([0-9]{4,})")
 _CHUNK = 1 << 20
@@ -28,7 +28,7 @@ def find_log(store: Store, keys: JobKeys, rank: int, attempt: int | None = None)
         None while there is no such log. Of two drivers' attempts with one number the later driver's counts.
     """
     for place in reversed(_places(store, keys, attempt)):
-        if store.exists(key := keys.log(*place, rank)):
+        if Growing(store, key := keys.log(*place, rank)).exists():
             return key
     return None
 
@@ -42,24 +42,25 @@ def _places(store: Store, keys: JobKeys, attempt: int | None) -> list[tuple[int,
 
 def read_log(store: Store, key: str) -> str:
     """All of a log, undecodable bytes replaced."""
-    return store.read_range(key, 0).decode("utf-8", "replace")
+    return Growing(store, key).read(0).decode("utf-8", "replace")
 
 
 def read_tail(store: Store, key: str, lines: int) -> str:
     """The last lines of a log, without the last one's newline. As for `tail -n`, only a newline ends a line."""
     if lines <= 0:
         return ""
-    text = store.read_range(key, tail_start(store, key, lines)).decode("utf-8", "replace")
+    text = Growing(store, key).read(tail_start(store, key, lines)).decode("utf-8", "replace")
     return "\n".join(text.removesuffix("\n").split("\n")[-lines:])  # it may have grown since
 
 
 def tail_start(store: Store, key: str, lines: int) -> int:
     """Where the last lines of a log begin, in bytes from its start."""
-    start = size = place = store.size(key)
+    log = Growing(store, key)
+    start = size = place = log.size()
     data = b""
     while lines > 0 and start > 0:
         start = max(start - max(_TAIL_BLOCK, len(data)), 0)
-        data = store.read_range(key, start, size - start)
+        data = log.read(start, size - start)
         place = len(data) - data.endswith(b"\n")
         for _ in range(lines):
             place = data.rfind(b"\n", 0, max(place, 0))
@@ -170,7 +171,7 @@ class LogPump:
         """The rank's logs after the one that is read."""
         places = _places(self._store, self._keys, self._attempt)
         later = [place for place in places if self._place is None or place > self._place]
-        return [place for place in later if self._store.exists(self._keys.log(*place, self._rank))]
+        return [place for place in later if self._log(place).exists()]
 
     def _open(self, place: tuple[int, int]) -> None:
         key = self._keys.log(*place, self._rank)
@@ -181,8 +182,11 @@ class LogPump:
         """Reads on in the open log; what is left of the limit."""
         if self._place is None:
             return limit
-        data = self._store.read_range(self._keys.log(*self._place, self._rank), self._offset, limit)
+        data = self._log(self._place).read(self._offset, limit)
         self._offset += len(data)
         if data:
             found.append(Piece(self._place, data))
         return limit - len(data)
+
+    def _log(self, place: tuple[int, int]) -> Growing:
+        return Growing(self._store, self._keys.log(*place, self._rank))

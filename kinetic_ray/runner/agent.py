@@ -17,6 +17,7 @@ from kinetic_ray.runner.hosted import HostedRank
 from kinetic_ray.runner.hosting import ZygoteKeeper, describe_host, fresh_folder, node_id
 from kinetic_ray.runner.link import NotReady
 from kinetic_ray.runner.ports import PortKeeper
+from kinetic_ray.runner.shipping import append_to_log
 from kinetic_ray.runner.task import HostPlan, RankTask
 from kinetic_ray.store import Store, open_store
 
@@ -158,9 +159,7 @@ class HostAgent:
         gap = "" if not words or words.endswith("\n") else "\n"
         told = str(exc).partition("; it said:\n")[0] if words else str(exc)
         try:
-            if (path := self._store(url).append_path(key)) is not None:
-                with path.open("a", encoding="utf-8", errors="surrogateescape") as file:
-                    file.write(f"{words}{gap}kinetic: {told}\n")
+            append_to_log(self._store(url), key, f"{words}{gap}kinetic: {told}\n")
         except (KineticError, OSError) as broken:  # the failure itself is told by its exception
             _LOG.warning("the log %s can't be written: %s", key, broken)
 

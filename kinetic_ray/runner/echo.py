@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kinetic_ray.core.names import JobKeys
 from kinetic_ray.errors import StoreError
-from kinetic_ray.store import MissingKey, Store
+from kinetic_ray.store import Growing, MissingKey, Store
 
 #: Not the stream: a thread that is stuck in that holds a lock which the interpreter's end needs.
 _STDOUT = 1
@@ -114,7 +114,7 @@ class Echo:
     def _read(self, key: str, offset: int) -> bytes | None:
         """What a log holds from there on; None while the store can't be asked."""
         try:
-            return self._store.read_range(key, offset, _CHUNK)
+            return Growing(self._store, key).read(offset, _CHUNK)
         except MissingKey:  # not there yet, or cleaned up
             return b""
         except StoreError:

@@ -20,10 +20,11 @@ from kinetic_ray.runner.feed import Feed
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.link import ZygoteLink
 from kinetic_ray.runner.process import is_running
+from kinetic_ray.runner.shipping import Courier, LogShipper, OutputMirror
 from kinetic_ray.runner.shortage import MemoryGuard
-from kinetic_ray.runner.task import RankTask
-from kinetic_ray.store import Store
-from kinetic_ray.store.patience import retried
+from kinetic_ray.runner.task import RankTask, mirrored_folder
+from kinetic_ray.store import Growing, Store
+from kinetic_ray.store.patience import BUDGET, retried
 
 _TAIL_BYTES = 64 << 10
 #: Seconds for which the last words are waited for; the reason why a rank ended is worth more.
@@ -51,7 +52,7 @@ class HostedRank:
         self._begun = self._is_going = False
         self._notice_lock = threading.Lock()  # of these two
         self._phase = str(RankPhase.FETCH)
-        self._log = retried(lambda: _log_path(task, store))
+        self._log, is_elsewhere = retried(lambda: _log_path(task, store))
         ours, theirs = socket.socketpair()
         self._lines = Lines(ours)
         log = os.open(self._log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -60,6 +61,7 @@ class HostedRank:
         finally:
             os.close(log)
             theirs.close()
+        self._courier = _courier(task, store, self._log) if is_elsewhere else None
         self._memory = MemoryGuard(zygote.pid, self._child, lambda: zygote.kill(self._child))
         self._memory.begin()
         # Where the zygote died, a process that it couldn't end may hold the child's end open.
@@ -104,6 +106,8 @@ class HostedRank:
             told = self._converse()
             code = self._child.ended.result()
             outcome = self._settle(told, code)
+            if self._courier is not None:
+                self._courier.finish(_FOR_WORDS if self._fenced else BUDGET)
             if told is not None or not self._fenced:
                 retried(partial(self._publish, outcome))
         except Exception as exc:  # noqa: BLE001 - the driver must hear of an end whatever happens here
@@ -193,7 +197,14 @@ class HostedRank:
             return log.read().decode(errors="replace")
 
 
-def _log_path(task: RankTask, store: Store) -> Path:
-    """In the store itself where that is a folder, else beside the attempt."""
-    key = JobKeys(task.job_id).log(task.epoch, task.attempt, task.rank)
-    return store.append_path(key) or Path(task.work_dir) / "rank.log"
+def _log_path(task: RankTask, store: Store) -> tuple[Path, bool]:
+    """In the store itself where that is a folder, else beside the attempt; whether it is elsewhere than the store."""
+    path = store.append_path(JobKeys(task.job_id).log(task.epoch, task.attempt, task.rank))
+    return (Path(task.work_dir, "rank.log"), True) if path is None else (path, False)
+
+
+def _courier(task: RankTask, store: Store, log: Path) -> Courier:
+    keys = JobKeys(task.job_id)
+    shipper = LogShipper(Growing(store, keys.log(task.epoch, task.attempt, task.rank)), log)
+    outputs = mirrored_folder(task)
+    return Courier(shipper, None if outputs is None else OutputMirror(store, keys.outputs, outputs))

@@ -20,7 +20,7 @@ from kinetic_ray import bundle
 from kinetic_ray.bundle.precedence import put_first
 from kinetic_ray.errors import DataError, PayloadError
 from kinetic_ray.runner import session
-from kinetic_ray.runner.task import CODE, RankTask
+from kinetic_ray.runner.task import CODE, RankTask, mirrored_folder
 
 
 def code_root(task: RankTask) -> Path:
@@ -48,9 +48,10 @@ def settle_in(task: RankTask, archive: bytes | None, reporter: session.Reporter)
 
 
 def _context(task: RankTask) -> session.Context:
-    if "://" in task.output_dir:
+    folder = mirrored_folder(task)
+    if folder is None and "://" in task.output_dir:
         raise DataError(f"output_dir={task.output_dir!r}: this version writes to folders only; files would be lost")
-    folder = Path(task.output_dir) if task.output_dir else Path(task.work_dir, "outputs")
+    folder = folder or (Path(task.output_dir) if task.output_dir else Path(task.work_dir, "outputs"))
     folder.mkdir(parents=True, exist_ok=True)
     return session.Context(
         job_id=task.job_id,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+from kinetic_ray.core.names import JobKeys
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.core.spec import BundleRef, Fingerprint
 
@@ -138,3 +140,10 @@ class RankTask:
         fields["argv"] = tuple(fields.get("argv", ("",)))
         fields["limits"] = Limits(**fields.get("limits", {}))
         return RankTask(**fields)
+
+
+def mirrored_folder(task: RankTask) -> Path | None:
+    """The local folder of output files whose place is in a store that is no folder itself; None where they stay."""
+    if "://" not in task.output_dir or task.output_dir != f"{task.store_url}/{JobKeys(task.job_id).outputs}":
+        return None
+    return Path(task.work_dir, "outputs")

@@ -10,10 +10,11 @@ from kinetic_ray.core.extras import install_hint
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.core.records import canonical
 from kinetic_ray.errors import ConfigError, StoreError
-from kinetic_ray.store.objects import FORMAT_KEY, MissingKey, Store
-from kinetic_ray.store.place import Place
+from kinetic_ray.store.growing import Growing
+from kinetic_ray.store.objects import FORMAT_KEY, Store
+from kinetic_ray.store.place import MissingKey, Place
 
-__all__ = ["FORMAT_VERSION", "Blob", "MissingKey", "Store", "open_store"]
+__all__ = ["FORMAT_VERSION", "Blob", "Growing", "MissingKey", "Store", "open_store"]
 
 #: The newest layout of a store that this release reads and writes.
 FORMAT_VERSION = 1

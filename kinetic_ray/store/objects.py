@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,21 +13,12 @@ from typing import final
 from kinetic_ray.core.outcome import Blob
 from kinetic_ray.errors import DataError, StoreError, UsageError
 from kinetic_ray.store.files import chunks_of, new_file, reader_of
-from kinetic_ray.store.place import Place, Staged, check_key, check_prefix, refused
+from kinetic_ray.store.place import MissingKey, Place, Staged, blob_key, check_key, check_prefix, refused
 
 #: What every store has from its first moment on: its name and the version of its layout.
 FORMAT_KEY = "format.json"
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
 Keys = list[str]  # inside Store, `list` is its method
-
-
-class MissingKey(StoreError, KeyError):
-    """There is no object under this key."""
-
-    def __str__(self) -> str:  # KeyError's own would show the message in quotes
-        return str(self.args[0])
 
 
 @final
@@ -191,7 +181,7 @@ class Store:
         if isinstance(source, Path):
             return self._put_file(source)
         blob = Blob(hashlib.sha256(source).hexdigest(), len(source))
-        if self._size(key := _blob_key(blob)) != blob.size:  # an object of the wrong size is torn: replaced
+        if self._size(key := blob_key(blob)) != blob.size:  # an object of the wrong size is torn: replaced
             self._publish(key, source, replace=True, durable=True)
         return blob
 
@@ -201,7 +191,7 @@ class Store:
         Raises:
             DataError: They are missing, or are not what was stored.
         """
-        data = self.find(key := _blob_key(blob))
+        data = self.find(key := blob_key(blob))
         if data is None:
             self.require()
             raise DataError(f"{key} is missing from the store {self.url}: removed by another program?")
@@ -219,7 +209,7 @@ class Store:
         Raises:
             DataError: The stored bytes are missing, or are not what was stored.
         """
-        key = _blob_key(blob)
+        key = blob_key(blob)
         if (size := self._size(key)) != blob.size:
             raise self._damaged(key, blob, size)
         with new_file(target, blob.size) as file:
@@ -246,6 +236,27 @@ class Store:
         if not published and not self.verify_object(key, blob):
             raise StoreError(f"{key} is in the store {self.url} already, with other content: it is never overwritten")
         return blob
+
+    def put_file(self, key: str, source: Path) -> None:
+        """Creates or replaces an object with the content of a file.
+
+        Raises:
+            DataError: The file can't be read.
+        """
+        with self._stage(check_key(key)) as staged:
+            blob = self._fill(staged, key, chunks_of(source))
+            with self._explained(key, blob.size):
+                staged.publish(key, replace=True, durable=True)
+
+    def fetch_object(self, key: str, target: Path) -> None:
+        """Copies an object into a local file, which appears whole; see :meth:`fetch_blob`.
+
+        Raises:
+            MissingKey: There is none.
+        """
+        size = self.size(key)
+        with new_file(target, size) as file:
+            file.writelines(self._chunks(key, size))
 
     def verify_object(self, key: str, blob: Blob) -> bool:
         """Reads an object back: whether it is there and has this content."""
@@ -280,7 +291,7 @@ class Store:
         name = f"the content of {path}"
         with self._stage(name) as staged:
             blob = self._fill(staged, name, chunks_of(path))
-            if self._size(key := _blob_key(blob)) != blob.size:
+            if self._size(key := blob_key(blob)) != blob.size:
                 with self._explained(key, blob.size):
                     staged.publish(key, replace=True, durable=True)
         return blob
@@ -334,10 +345,3 @@ class Store:
             yield
         except OSError as error:
             raise refused(error, f"the store {self._place.uri('')}", name, needed) from error
-
-
-def _blob_key(blob: Blob) -> str:
-    """Where a blob lies; two hundred folders keep each listing short."""
-    if not _SHA256.fullmatch(blob.sha256):
-        raise DataError(f"{blob.sha256[:80]!r} is not a SHA-256 digest: the record that names it is damaged")
-    return f"blobs/{blob.sha256[:2]}/{blob.sha256}"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 from kinetic_ray.errors import StoreError
-from kinetic_ray.store.objects import MissingKey
+from kinetic_ray.store.place import MissingKey
 
 _LOG = logging.getLogger("kinetic_ray")
 

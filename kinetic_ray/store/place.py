@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from kinetic_ray.errors import StoreError, UsageError
+from kinetic_ray.core.outcome import Blob
+from kinetic_ray.errors import DataError, StoreError, UsageError
 
 #: A folder's unpublished files lie under this name, so no key of any store may begin with it.
 TEMPORARY = ".tmp"
@@ -16,7 +17,15 @@ TEMPORARY = ".tmp"
 _NAME_BYTES = 255  # what file systems take
 _KEY_BYTES = 1024  # what object stores take
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f\\]")
+
+
+class MissingKey(StoreError, KeyError):
+    """There is no object under this key."""
+
+    def __str__(self) -> str:  # KeyError's own would show the message in quotes
+        return str(self.args[0])
 
 
 class Staged(Protocol):
@@ -82,6 +91,13 @@ class Place(Protocol):
 
     def uri(self, key: str) -> str:
         """The place of a key ("" is the root) as a person would open it."""
+
+
+def blob_key(blob: Blob) -> str:
+    """Where a blob lies; two hundred folders keep each listing short."""
+    if not _SHA256.fullmatch(blob.sha256):
+        raise DataError(f"{blob.sha256[:80]!r} is not a SHA-256 digest: the record that names it is damaged")
+    return f"blobs/{blob.sha256[:2]}/{blob.sha256}"
 
 
 def check_key(key: str) -> str:

@@ -149,6 +149,9 @@ class _Away:
             raise StoreError("out of reach")
         return self._store.read_range(key, offset, limit)
 
+    def list(self, prefix: str) -> list[str]:
+        return self._store.list(prefix)
+
 
 def test_a_store_that_is_away_for_a_moment_costs_no_line(tmp_path: Path) -> None:
     store = open_store(f"memory://{uuid.uuid4()}")

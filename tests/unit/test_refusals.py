@@ -180,7 +180,7 @@ def test_hints_name_extras_that_exist() -> None:
     )
 
 
-@pytest.mark.parametrize("url", ["gs://bucket/store", "hf://buckets/me"])
+@pytest.mark.parametrize("url", ["hf://buckets/me"])
 def test_stores_of_later_versions_promise_nothing(url: str) -> None:
     with pytest.raises(kinetic.ConfigError, match=r"come with a later version.*Use a folder's path"):
         open_store(url)

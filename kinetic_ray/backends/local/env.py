@@ -16,6 +16,8 @@ from kinetic_ray.settings import megabytes
 _KEPT = frozenset((
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
     "VIRTUAL_ENV", "CONDA_PREFIX", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "KINETIC_HOME",
+    # Who may read and write gs:// stores, and where they are.
+    "GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG", "STORAGE_EMULATOR_HOST",
 ))
 # fmt: on
 _KEPT_PREFIXES = ("LC_", "XDG_", "KINETIC_LOCAL_")
