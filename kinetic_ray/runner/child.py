@@ -30,7 +30,7 @@ from kinetic_ray.runner import distributed, session
 from kinetic_ray.runner.capture import describe_error, dump_exception, dump_value, reason_of
 from kinetic_ray.runner.lines import Lines
 from kinetic_ray.runner.process import be_first_to_go, die_with_parent
-from kinetic_ray.runner.settling import call, code_root, pose_as_main, run_exit_handlers, settle_in
+from kinetic_ray.runner.settling import await_threads, call, code_root, pose_as_main, run_exit_handlers, settle_in
 from kinetic_ray.runner.shipping import fetch_outputs
 from kinetic_ray.runner.task import RankTask, mirrored_folder
 from kinetic_ray.runner.versions import check_versions
@@ -40,6 +40,8 @@ from kinetic_ray.store.patience import retried
 #: Seconds for exit handlers that user code has registered: a tracker's last flush, say.
 _EXIT_HANDLERS_OK, _EXIT_HANDLERS_FAILED = 60.0, 5.0
 _DRAIN = 10.0
+#: The mask of new files of whoever started the cluster, whose own files are for nobody else; set on the embedded one.
+UMASK = "KINETIC_UMASK"
 _IOLBF = 1  # C's name for a stream that is written at each line
 
 
@@ -96,6 +98,7 @@ class Rank:
 
     def _finish(self) -> None:
         self._reporter.drain(_DRAIN)
+        await_threads()
         run_exit_handlers(_EXIT_HANDLERS_OK)
         if self._task.runtime == "jax":
             distributed.leave(self._task)
@@ -116,6 +119,7 @@ class Rank:
         message = f"{error.type_name}: {error.message}" if error.message else error.type_name
         self._reporter.drain(1.0)
         self._tell(Outcome(self._task.rank, False, str(reason), str(self._phase), message, error=error))
+        await_threads(_EXIT_HANDLERS_FAILED)
         run_exit_handlers(_EXIT_HANDLERS_FAILED)
         return 1
 
@@ -159,7 +163,13 @@ def _line_buffered(fd: int) -> io.TextIOWrapper:
 
 
 def _forget_the_zygote() -> None:
-    """Undoes what a child should not inherit: signal handlers, NumPy's random numbers (Python renews its own)."""
+    """Undoes what a child should not inherit: signal handlers, NumPy's random numbers (Python renews its own).
+
+    Nor what is right for the cluster's own processes only: signals that are held back, files for nobody else.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if mask := os.environ.get(UMASK):
+        os.umask(int(mask, 8))
     for signum in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(signum, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)

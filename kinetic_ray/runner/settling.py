@@ -22,6 +22,9 @@ from kinetic_ray.errors import DataError, PayloadError
 from kinetic_ray.runner import session
 from kinetic_ray.runner.task import CODE, RankTask, mirrored_folder
 
+#: Seconds after which it is said that threads are waited for.
+_SILENCE = 10.0
+
 
 def code_root(task: RankTask) -> Path:
     """The folder that the bundle is unpacked into."""
@@ -146,6 +149,38 @@ def pose_as_main(function: Callable[..., object]) -> None:
         kept = {name: value for name, value in names.items() if not name.startswith("__") or name == "__file__"}
         main.__dict__.update(kept)
     sys.modules["__main__"] = main
+
+
+def await_threads(patience: float | None = None) -> None:
+    """Waits for threads that are no daemons, as Python does at its end: one may be writing a checkpoint still.
+
+    Those of executors are told first that nothing more comes.
+
+    Args:
+        patience: Seconds; None = as long as they take, which a line in the log tells after a while.
+    """
+    joining = threading.Thread(target=_join_threads, name="kinetic-joining", daemon=True)
+    joining.start()
+    joining.join(_SILENCE if patience is None else patience)
+    if not joining.is_alive():
+        return
+    left = ", ".join(thread.name for thread in _open_threads())
+    told = "goes on until they end (timeout= bounds that)" if patience is None else "they were left"
+    print(f"kinetic: threads that are no daemons still run ({left}): {told}", file=sys.__stderr__, flush=True)
+    if patience is None:
+        joining.join()
+
+
+def _join_threads() -> None:
+    for tell in reversed([*getattr(threading, "_threading_atexits", ())]):  # of concurrent.futures
+        with contextlib.suppress(Exception):
+            tell()
+    while threads := _open_threads():
+        threads[0].join()
+
+
+def _open_threads() -> list[threading.Thread]:
+    return [one for one in threading.enumerate() if not one.daemon and one is not threading.main_thread()]
 
 
 def run_exit_handlers(timeout: float) -> None:

@@ -96,6 +96,11 @@ def ray_environment(gcs_address: str, dashboard: str) -> dict[str, str]:
     return {**addresses, **{name: os.environ[name] for name in names}}
 
 
+def keep_umask(mask: int) -> None:
+    """Has ranks make files as whoever started the cluster does, not as the cluster's own processes do."""
+    os.environ["KINETIC_UMASK"] = f"{mask:o}"
+
+
 def local_slices() -> str | None:
     """KINETIC_LOCAL_SLICES as it was written, None when it isn't set."""
     return os.environ.get("KINETIC_LOCAL_SLICES") or None

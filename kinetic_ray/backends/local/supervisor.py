@@ -298,7 +298,7 @@ def _detach() -> None:
     if os.fork():
         os._exit(0)
     os.setsid()
-    os.umask(0o077)
+    env.keep_umask(os.umask(0o077))
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)

@@ -27,7 +27,15 @@ from kinetic_ray.runner.calls.packing import Packed, pack_value, unpack, unpack_
 from kinetic_ray.runner.calls.simple import is_simple
 from kinetic_ray.runner.calls.words import SIMPLE, Kind, from_parts, to_parts
 from kinetic_ray.runner.capture import describe_error, dump_exception, reason_of, unsendable
-from kinetic_ray.runner.settling import call, check_python, code_root, pose_as_main, run_exit_handlers, settle_in
+from kinetic_ray.runner.settling import (
+    await_threads,
+    call,
+    check_python,
+    code_root,
+    pose_as_main,
+    run_exit_handlers,
+    settle_in,
+)
 from kinetic_ray.runner.task import RankTask
 
 # A member of an enumeration takes longer to look up.
@@ -173,6 +181,7 @@ class Server:
         """The clean end: what was registered for it, then the barrier."""
         self._phase = RankPhase.FINISH
         self._reporter.drain(_DRAIN)
+        await_threads(_EXIT_HANDLERS)
         run_exit_handlers(_EXIT_HANDLERS)
         if self._task.runtime == "jax":
             distributed.leave(self._task)
