@@ -53,7 +53,7 @@ def check_env_name(option: str, key: object) -> None:
     Raises:
         UsageError: Names the option and the way out.
     """
-    if not isinstance(key, str) or not key or not _NOT_IN_NAMES.isdisjoint(key):
+    if not isinstance(key, str) or not key or not _NOT_IN_NAMES.isdisjoint(key) or _unwritable(key) is not None:
         # What follows a "=" is a value that was given in the wrong place.
         shown = f"{key.partition('=')[0]}=..." if isinstance(key, str) and "=" in key else key
         raise UsageError(f"{option}: {shown!r} can't be the name of an environment variable")
@@ -76,6 +76,20 @@ def check_env_value(option: str, key: str, value: object) -> None:
             f"{option}[{key!r}]: a NUL character stands at index {value.index(chr(0))}, which no environment variable "
             "can hold; encode the value, e.g. as base64"
         )
+    if (place := _unwritable(value)) is not None:
+        raise UsageError(
+            f"{option}[{key!r}]: the character at index {place} is half of a surrogate pair, which no environment "
+            "variable can hold; encode the value, e.g. as base64"
+        )
+
+
+def _unwritable(text: str) -> int | None:
+    """Where a text has what can't be made bytes; what Python made of bytes that are no UTF-8 can."""
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as exc:
+        return exc.start
+    return None
 
 
 def check_env_size(environment: Mapping[str, str]) -> None:

@@ -140,6 +140,8 @@ def test_what_type_checkers_know_is_what_there_is() -> None:
         ({"resources": {"cpu": 2}, "accelerator": "cpu-4"}, "contradicts"),
         ({"env_vars": ["A"]}, "expected a mapping"),
         ({"env_vars": {"A": 1}}, "env_vars['A']: expected text, got int"),
+        ({"env_vars": {"A": "a\ud800"}}, "env_vars['A']: the character at index 1 is half of a surrogate pair"),
+        ({"env_vars": {"A\ud800": ""}}, "can't be the name of an environment variable"),
         ({"env_vars": {"A": "1\0"}}, "env_vars['A']: a NUL character stands at index 1"),
         ({"env_vars": {"A=B": "1"}}, "can't be the name"),
         ({"env_vars": {"A\nB": "1"}}, "can't be the name"),
