@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kinetic_ray.errors import StoreError
 from kinetic_ray.store import MissingKey, open_store
 from kinetic_ray.testing.store_names import blob_key
+from tests.contract.conftest import BUCKET
 
 FORMAT = b'{"format":"kinetic-store","version":1}\n'
 
@@ -116,8 +117,15 @@ class MemoryModel(StoreModel):
         super().__init__(f"memory://{uuid.uuid4()}")
 
 
+class BucketModel(StoreModel):
+    def __init__(self) -> None:
+        super().__init__(f"gs://{BUCKET}/{uuid.uuid4()}")
+
+
 some = settings(max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FolderModel.TestCase.settings = some
 MemoryModel.TestCase.settings = some
+BucketModel.TestCase.settings = settings(some, max_examples=10)  # a request takes about a millisecond
 TestFolderModel = FolderModel.TestCase
 TestMemoryModel = MemoryModel.TestCase
+TestBucketModel = pytest.mark.usefixtures("storage")(BucketModel.TestCase)
