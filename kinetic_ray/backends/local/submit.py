@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import shlex
-import sys
 import time
 from asyncio import to_thread
 from collections.abc import Callable
@@ -15,18 +13,17 @@ from typing import Any, Protocol, TypeVar
 from kinetic_ray.backends.local.head import HeadReport
 from kinetic_ray.backends.local.hub import Hub, push
 from kinetic_ray.backends.local.job import Job, Patience
+from kinetic_ray.backends.local.rayjob import RayJob
 from kinetic_ray.backends.local.records import close_job, close_lost, is_finished, is_unwanted, open_shared, surely
-from kinetic_ray.backends.local.rest import TERMINAL, ApiError, JobsApi
+from kinetic_ray.backends.local.rest import JobsApi
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import JobStatus, Reason
-from kinetic_ray.errors import KineticError, StoreError, SubmissionError
+from kinetic_ray.errors import KineticError, StoreError
 from kinetic_ray.journal import JobJournal
 
 _LOG = logging.getLogger(__name__)
 
 MAX_DRIVERS = 8
-_MESSAGE_CHARS = 4000
-_POLL_S = 0.1
 _REMEMBERED = 2000
 
 T = TypeVar("T")
@@ -232,13 +229,13 @@ class SubmitLoop:
         if await self._surely(is_finished, job.journal):
             return
         self._foresee(job.spec)
-        api = await self._api()
+        ray_job = RayJob(await self._api(), job, self._patience)
         if not job.cancelled and not await self._surely(job.journal.cancel_requested):
-            await self._post(api, job)
-            await self._until_gone(api, job)
+            await ray_job.post()
+            await self._until_gone(ray_job, job)
             while await self._is_succeeded(job):
-                await self._until_gone(api, job)
-        await self._settle(api, job)
+                await self._until_gone(ray_job, job)
+        await ray_job.settle()
 
     def _begin_end(self, job: Job) -> None:
         """Others may run while its end is written, which takes long where its store is away."""
@@ -248,57 +245,23 @@ class SubmitLoop:
     async def _api(self) -> JobsApi:
         return JobsApi((await self._head.report()).dashboard, self._token)
 
-    async def _post(self, api: JobsApi, job: Job) -> None:
-        words = [sys.executable, "-m", "kinetic_ray.runner", job.journal.store.url, job.job_id]
-        deadline = time.monotonic() + self._patience.accept
-        while True:
-            try:
-                await to_thread(api.submit, shlex.join(words), job.job_id)
-                return
-            except ApiError as exc:
-                if await self._runs_already(api, job):
-                    return
-                passing = exc.is_passing or exc.status == 400  # 400: one of that id was there, and is removed now
-                if not passing or time.monotonic() > deadline:
-                    raise SubmissionError(f"{job.job_id}: Ray does not take it: {exc}") from exc
-            await asyncio.sleep(_POLL_S)
-
-    async def _runs_already(self, api: JobsApi, job: Job) -> bool:
-        """Whether Ray has the job, from a submission whose answer was lost, say; one that has ended is removed."""
-        try:
-            found = await to_thread(api.job, job.job_id)
-            if found is not None and found["status"] in TERMINAL:
-                await to_thread(api.delete, job.job_id)
-                return False
-        except ApiError:
-            return False
-        return found is not None
-
-    async def _until_gone(self, api: JobsApi, job: Job) -> None:
+    async def _until_gone(self, ray_job: RayJob, job: Job) -> None:
         """Waits until the job's driver has gone, or Ray says that it never came."""
         stop_at = None
         while not (job.driven and job.driver is None):
             if job.cancelled and stop_at is None:
                 stop_at = time.monotonic() + self._patience.cancel
             if job.cancelled and job.driver is not None:
-                await self._tell_ray(api, job)
+                await ray_job.stop_soon()
                 push(job.driver, {"event": "cancel"})  # again at each look: it does no harm, and none is lost
             if stop_at is not None and time.monotonic() > stop_at:
                 break
-            if job.driver is None and await self._has_ended(api, job) and job.driver is None:  # none came meanwhile
+            if job.driver is None and await ray_job.has_ended() and job.driver is None:  # none came meanwhile
                 break
             job.changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(job.changed.wait(), self._patience.look)
         self._begin_end(job)
-
-    async def _tell_ray(self, api: JobsApi, job: Job) -> None:
-        """Has Ray stop a driver before it is told itself: else Ray's list of jobs would call its end a failure."""
-        if not job.told_ray:
-            job.told_ray = True
-            telling = asyncio.ensure_future(to_thread(api.stop, job.job_id))
-            telling.add_done_callback(lambda done: done.cancelled() or done.exception())  # the driver is told anyway
-            await asyncio.wait([telling], timeout=self._patience.tell)
 
     async def _is_succeeded(self, job: Job) -> bool:
         """Whether a newer driver, which has fenced the one that went, says hello in time: closing would fence it."""
@@ -312,38 +275,6 @@ class SubmitLoop:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(job.changed.wait(), left)
         return job.driver is not None
-
-    async def _has_ended(self, api: JobsApi, job: Job) -> bool:
-        try:
-            found = await to_thread(api.job, job.job_id)
-        except ApiError:
-            return False
-        if found is not None:
-            job.stopped = found["status"] == "STOPPED"
-            job.message = str(found.get("message") or "")[-_MESSAGE_CHARS:] if found["status"] in TERMINAL else ""
-        return found is None or found["status"] in TERMINAL
-
-    async def _settle(self, api: JobsApi, job: Job) -> None:
-        """Sees to it that a job without a driver has an end in its journal, unless it was cleaned up."""
-        if await self._surely(is_finished, job.journal):
-            job.message = ""
-            return
-        if job.cancelled or not await self._ends_within(api, job, self._patience.notice):
-            with contextlib.suppress(ApiError):
-                await to_thread(api.stop, job.job_id)
-            await self._ends_within(api, job, self._patience.stop)
-        elif job.stopped:
-            await self._surely(close_job, job.journal, JobStatus.STOPPED, Reason.CANCELLED, "stopped by `ray job stop`")
-            return
-        await self._surely(close_lost, job.journal, f"its driver has gone. {job.message}".strip())
-
-    async def _ends_within(self, api: JobsApi, job: Job, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if await self._has_ended(api, job):
-                return True
-            await asyncio.sleep(_POLL_S)
-        return False
 
     async def _surely(self, act: Callable[..., T], *args: Any) -> T:
         """Waits long for a store that is away: a job whose end can't be written has none."""
