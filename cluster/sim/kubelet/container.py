@@ -18,7 +18,7 @@ from cluster.sim.kubelet.launches import Launch, PodFolder, Setting
 from cluster.sim.kubelet.objects import MissingError
 from cluster.sim.kubelet.prober import Prober, perform
 from cluster.sim.kubelet.probes import Answer, Probe, ProbeKind, Verdict
-from cluster.sim.kubelet.processes import Exit, Process
+from cluster.sim.kubelet.processes import Exit, Process, StartError
 from cluster.sim.kubelet.pulling import Puller
 from cluster.sim.kubelet.restarts import BackOff, is_restarted
 from cluster.sim.kubelet.sandbox import CommandError, Sandbox
@@ -28,6 +28,7 @@ from cluster.sim.kubelet.surroundings import Surroundings
 from cluster.sim.kubelet.volumes import VolumeError
 
 _LAST_GRACE, _KILLED_WITHIN, _CONFIG_RETRY, _HOOK_LIMIT = 2.0, 10.0, 1.0, 600.0
+_START_FAILED = 128
 _MESSAGE_BYTES, _MESSAGE_FROM_LOG = 4096, 2048
 
 
@@ -160,8 +161,9 @@ class ContainerWorker:
             self._pod.tell(events.sandbox_failed(str(wrong)))
             await self._pause(_CONFIG_RETRY)
             return 1
+        except StartError as wrong:
+            return self._not_started(str(wrong))
         self._over.clear()
-        self._tell(events.created())
         began = stamp()
         if self._stopping.is_set():
             process.kill()
@@ -178,6 +180,7 @@ class ContainerWorker:
         return how.code
 
     def _begin(self, process: Process, began: str) -> None:
+        self._tell(events.created())
         self._tell(events.started())
         has_startup = bool(self.spec.get(ProbeKind.STARTUP.value)) and not process.nominal
         has_readiness = bool(self.spec.get(ProbeKind.READINESS.value)) and not process.nominal
@@ -197,18 +200,22 @@ class ContainerWorker:
     def _end(self, how: Exit, began: str, container_id: str, launch: Launch) -> None:
         reason = how.reason or exit_reason(how.code, how.out_of_memory)
         message = self._last_words(how, launch)
-        if how.start_error:
-            reason, message = "StartError", f"failed to create containerd task: {how.start_error}: unknown"
-            self._tell(events.error(message))
         done = self.kind is Kind.INIT and how.code == 0
         ended = Ended(how.code, reason, began, stamp(), message, container_id)
         self._set(state=ended, ready=done, started=False)
+
+    def _not_started(self, why: str) -> int:
+        message = f"failed to create containerd task: {why}: unknown"
+        self._tell(events.error(message))
+        self._set(state=Ended(_START_FAILED, "StartError", stamp(), stamp(), message), restarts=self._runs)
+        self._runs += 1
+        return _START_FAILED
 
     def _last_words(self, how: Exit, launch: Launch) -> str:
         try:
             words = (launch.folder / "termination-log").read_bytes()[-_MESSAGE_BYTES:]
             wanted = self.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
-            if not words and how.code and wanted and not how.start_error:
+            if not words and how.code and wanted:
                 stamper = len(stamp()) + 8
                 lines = launch.log.read_bytes().splitlines(keepends=True)[-80:]
                 words = b"".join(line[stamper:] for line in lines)[-_MESSAGE_FROM_LOG:]

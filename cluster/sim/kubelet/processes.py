@@ -9,18 +9,18 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from cluster.sim.kubelet.cgroups import MemoryGroup
-from cluster.sim.kubelet.launches import Launch
+from cluster.sim.kubelet.launches import Launch, Mount
 from cluster.sim.kubelet.logs import Stamper
 from cluster.sim.kubelet.probes import Answer
-from cluster.sim.kubelet.shapes import fine_stamp
+from cluster.sim.kubelet.shapes import Json, fine_stamp
 
 SHIM = Path(__file__).with_name("shim.py")
-_START_FAILED, _PIECE = 128, 65536
+_PIECE = 65536
 _SHIM_ENV = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
@@ -31,14 +31,38 @@ class Exit:
     Attributes:
         code: Its exit code; 128+N for signal N.
         out_of_memory: Whether the kernel killed something of it for want of memory.
-        start_error: Why it could not even be started; "" if it was.
         reason: The word for it, where a test has chosen one.
     """
 
     code: int
     out_of_memory: bool = False
-    start_error: str = ""
     reason: str = ""
+
+
+class StartError(Exception):
+    """A container can't be started; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a container runs.
+
+    Attributes:
+        pause: The process that holds its pod's namespaces.
+        host_network: Whether its network isn't the pod's own.
+        memory: The group of its memory, which is there; None if nothing limits it.
+        shown: Further places that it sees, read only: path -> of the machine.
+    """
+
+    pause: int
+    host_network: bool = False
+    memory: MemoryGroup | None = None
+    shown: Mapping[str, Path] = field(default_factory=dict)
+
+    def json(self) -> Json:
+        """What the shim reads."""
+        groups = [str(self.memory.processes)] if self.memory else []
+        return {"pause": self.pause, "host_network": self.host_network, "cgroups": groups}
 
 
 class Process(Protocol):
@@ -78,42 +102,52 @@ class ShimProcess:
 
     nominal = False
 
-    def __init__(self, launch: Launch, process: asyncio.subprocess.Process, memory: MemoryGroup | None) -> None:
+    def __init__(
+        self, launch: Launch, process: asyncio.subprocess.Process, inside: int, memory: MemoryGroup | None
+    ) -> None:
         self._launch = launch
         self._process = process
+        self._inside = inside
         self._memory = memory
         self._chosen: Exit | None = None
         self._pump = asyncio.create_task(self._keep_output())
 
     @classmethod
-    async def start(
-        cls, launch: Launch, pause: int, host_network: bool, memory: MemoryGroup | None, shown: Mapping[str, Path]
-    ) -> ShimProcess:
+    async def start(cls, launch: Launch, place: Place) -> ShimProcess:
         """Start a container.
 
-        Args:
-            launch: What of.
-            pause: The process that holds its pod's namespaces.
-            host_network: Whether the network isn't its pod's own.
-            memory: Its memory's group, which is there.
-            shown: Further places that it sees, read only: path -> of the machine.
+        Raises:
+            StartError: It can't be started.
         """
-        spec = launch.json() | {"pause": pause, "host_network": host_network}
-        spec["cgroups"] = [str(memory.processes)] if memory else []
-        spec["mounts"] += [{"path": path, "source": str(source), "read_only": True} for path, source in shown.items()]
         launch.folder.mkdir(parents=True, exist_ok=True)
-        for name in ("pid", "start_error"):
-            (launch.folder / name).unlink(missing_ok=True)
+        heard, told = os.pipe()
+        try:
+            process = await cls._spawn(launch, place, told)
+            said = (await asyncio.to_thread(os.read, heard, _PIECE)).decode(errors="replace")
+        finally:
+            os.close(heard)
+        if said.startswith("pid:"):
+            return cls(launch, process, int(said.removeprefix("pid:")), place.memory)
+        output, _ = await process.communicate()
+        raise StartError(said or output.decode(errors="replace")[-_PIECE:] or "it was killed")
+
+    @staticmethod
+    async def _spawn(launch: Launch, place: Place, report: int) -> asyncio.subprocess.Process:
+        spec = launch.json() | place.json() | {"report": report}
+        spec["mounts"] += [Mount(path, source, read_only=True).json() for path, source in place.shown.items()]
         (launch.folder / "spec.json").write_text(json.dumps(spec))
-        process = await asyncio.create_subprocess_exec(
-            *shim_command("run", str(launch.folder / "spec.json")),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-            env=_SHIM_ENV,
-        )
-        return cls(launch, process, memory)
+        try:
+            return await asyncio.create_subprocess_exec(
+                *shim_command("run", str(launch.folder / "spec.json")),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                env=_SHIM_ENV,
+                pass_fds=(report,),
+            )
+        finally:
+            os.close(report)
 
     @property
     def id(self) -> str:
@@ -131,11 +165,6 @@ class ShimProcess:
         await self._pump
         if self._chosen is not None:
             return self._chosen
-        error = ""
-        with contextlib.suppress(OSError):
-            error = (self._launch.folder / "start_error").read_text(errors="replace")
-        if code == _START_FAILED and error:
-            return Exit(code, start_error=error)
         return Exit(128 - code if code < 0 else code, bool(self._memory and self._memory.ran_out()))
 
     def terminate(self) -> None:
@@ -154,14 +183,12 @@ class ShimProcess:
         self.kill()
 
     def entering(self, argv: Sequence[str]) -> list[str] | None:
-        with contextlib.suppress(OSError, ValueError):
-            inside = int((self._launch.folder / "pid").read_text())
-            if self._process.returncode is None:
-                spec = json.loads((self._launch.folder / "spec.json").read_text()) | {"argv": list(argv)}
-                entry = self._launch.folder / f"exec.{abs(hash(tuple(argv))):x}.json"
-                entry.write_text(json.dumps(spec))
-                return shim_command("exec", str(entry), str(inside))
-        return None
+        if self._process.returncode is not None:
+            return None
+        spec = json.loads((self._launch.folder / "spec.json").read_text()) | {"argv": list(argv)}
+        entry = self._launch.folder / f"exec.{abs(hash(tuple(argv))):x}.json"
+        entry.write_text(json.dumps(spec))
+        return shim_command("exec", str(entry), str(self._inside))
 
     async def run(self, argv: Sequence[str], limit: float) -> Answer:
         command = self.entering(argv)

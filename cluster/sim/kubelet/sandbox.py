@@ -13,7 +13,7 @@ from cluster.sim.kubelet import environment, shapes
 from cluster.sim.kubelet.cgroups import CgroupTree, MemoryGroup
 from cluster.sim.kubelet.client import log
 from cluster.sim.kubelet.launches import Launch
-from cluster.sim.kubelet.processes import NominalProcess, Process, ShimProcess, shim_command
+from cluster.sim.kubelet.processes import NominalProcess, Place, Process, ShimProcess, shim_command
 from cluster.sim.kubelet.shapes import Json
 
 BRIDGE, _PREFIX_LENGTH = "br0", 16
@@ -93,6 +93,7 @@ class Sandbox:
 
         Raises:
             CommandError: The pod's network can't be made.
+            processes.StartError: The container's process can't be started.
         """
         if launch.image.nominal:
             return NominalProcess(launch, next(_NUMBERS))
@@ -100,7 +101,7 @@ class Sandbox:
             if self._pause is None:
                 self._pause = await self._make()
         group, shown = self._limit(launch)
-        return await ShimProcess.start(launch, self._pause.pid, self.host_network, group, shown)
+        return await ShimProcess.start(launch, Place(self._pause.pid, self.host_network, group, shown))
 
     def _limit(self, launch: Launch) -> tuple[MemoryGroup | None, dict[str, Path]]:
         if self._memory is None or not launch.memory:

@@ -64,18 +64,25 @@ def _set_hostname(name: str) -> None:
 
 
 def supervise(spec: dict[str, Any]) -> None:
-    """Run a container, pass signals on to it, and end as it ends (128+N for signal N)."""
+    """Run a container, pass signals on to it, and end as it ends (128+N for signal N).
+
+    Whether it could be started is told to the kubelet: the number of its first process, or what went wrong.
+    """
+    report = spec["report"]
+    os.set_inheritable(report, False)
     _join(spec["pause"], ("ipc", "uts") if spec["host_network"] else ("ipc", "uts", "net"))
-    _check(_LIBC.unshare(_NEWNS | _NEWPID), "unshare")
-    errors = os.open(f"{spec['folder']}/start_error", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    _check(_LIBC.unshare(_NEWPID), "unshare")
     alive, held = os.pipe()
+    errors, failing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(held)
-        _run_child(spec, errors, alive, contain)
-    with open(f"{spec['folder']}/pid.new", "w", encoding="ascii") as file:  # noqa: PTH123
-        file.write(str(child))
-    os.rename(f"{spec['folder']}/pid.new", f"{spec['folder']}/pid")  # noqa: PTH104
+        os.close(errors)
+        _run_child(spec, failing, alive, contain)
+    os.close(failing)
+    wrong = os.read(errors, 4096)  # ends when the child has become the command
+    os.write(report, wrong or f"pid:{child}".encode())
+    os.close(report)
     _wait_for(child)
 
 
@@ -118,15 +125,20 @@ def _run_child(spec: dict[str, Any], errors: int, alive: int, prepare: Any) -> N
         prepare(spec)
         _become_user(spec)
         os.chdir(spec["workdir"] or "/")
-        os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
-    except FileNotFoundError as wrong:
-        missing = f'exec: "{spec["argv"][0]}": executable file not found in $PATH'
-        os.write(
-            errors, (missing if wrong.filename is None else f"{wrong.filename}: no such file or directory").encode()
-        )
+        _become(spec["argv"], spec["env"], errors)
     except BaseException as wrong:  # noqa: BLE001 - a half-made container must never run on
         os.write(errors, f"{type(wrong).__name__}: {wrong}".encode())
     os._exit(_START_FAILED)
+
+
+def _become(argv: list[str], env: dict[str, str], errors: int) -> None:
+    try:
+        os.execvpe(argv[0], argv, env)
+    except FileNotFoundError:
+        why = f"stat {argv[0]}: no such file or directory" if "/" in argv[0] else "executable file not found in $PATH"
+        os.write(errors, f'exec: "{argv[0]}": {why}'.encode())
+    except PermissionError:
+        os.write(errors, f'exec: "{argv[0]}": permission denied'.encode())
 
 
 def _become_user(spec: dict[str, Any]) -> None:
@@ -153,6 +165,7 @@ def _join_cgroups(spec: dict[str, Any]) -> None:
 def contain(spec: dict[str, Any]) -> None:
     """Build the root file system and move into it."""
     _join_cgroups(spec)
+    _check(_LIBC.unshare(_NEWNS), "unshare")  # in the child: the shim must not move its root along
     folder = spec["folder"]
     for name in ("upper", "work", "rootfs"):
         os.makedirs(f"{folder}/{name}", exist_ok=True)  # noqa: PTH103
