@@ -10,13 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import stat
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
 
 from kinetic_ray.bundle.stamps import Stamp, stamp_of
 from kinetic_ray.calls.notices import Notices, is_straight, is_told_of, open_notices
+
+_LOG = logging.getLogger("kinetic_ray")
 
 #: How a path looks.
 Look = Stamp
@@ -25,6 +30,8 @@ _SIZE, _INODE, _MODE = 2, 3, 4
 _PATH_ONLY: int = getattr(os, "O_PATH", 0)
 #: A process may have some hundreds of descriptors, which are the user's.
 _MOST = 128
+#: With fewer left than these, people are told.
+_FEW = 32
 
 
 class Looks:
@@ -86,7 +93,7 @@ class Looks:
         noted |= {path for path in folders if is_straight(path)}
         self._notices = self._open_notices(folders) if noted else None
         left = [path for path in inner if self._notices is None or path not in noted]
-        by_descriptor = left[:_MOST] if _PATH_ONLY else []
+        by_descriptor = left[: _share_of_descriptors()]
         self._by_path = tuple(there.keys() - (noted if self._notices is not None else ()) - {*by_descriptor})
         inodes = [there[path][_INODE] for path in by_descriptor]
         weakref.finalize(self, _close, self._descriptors, inodes).atexit = False
@@ -110,6 +117,32 @@ def _folder_of(path: str) -> str:
 def _is_folder(seen: Look | None) -> bool:
     """A link to a folder is none: it stays as it is when something in that folder is replaced."""
     return seen is not None and stat.S_ISDIR(seen[_MODE])
+
+
+def _share_of_descriptors() -> int:
+    """How many descriptors may be held: a part of those that are left, for the rest are the user's and the call's."""
+    if not _PATH_ONLY:
+        return 0
+    import resource  # where there is such a descriptor, there is this
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if limit == resource.RLIM_INFINITY:
+        return _MOST
+    try:
+        left = limit - sum(1 for _ in Path("/proc/self/fd").iterdir())
+    except OSError:  # not even one, or no such folder
+        return 0
+    if left < _FEW:
+        _mention_few(limit)
+    return max(0, min(_MOST, left // 4))
+
+
+@lru_cache(maxsize=1)  # once, not at every call
+def _mention_few(limit: int) -> None:
+    _LOG.warning(
+        "this process has hardly any file descriptors left of %d: calls take longer, and may fail; `ulimit -n` helps",
+        limit,
+    )
 
 
 def _opened(paths: Sequence[str]) -> Iterator[int]:

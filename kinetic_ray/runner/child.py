@@ -29,7 +29,7 @@ from kinetic_ray.errors import DataError
 from kinetic_ray.runner import distributed, session
 from kinetic_ray.runner.capture import describe_error, dump_exception, dump_value, reason_of
 from kinetic_ray.runner.lines import Lines
-from kinetic_ray.runner.process import be_first_to_go, die_with_parent
+from kinetic_ray.runner.process import be_first_to_go, die_with_parent, leave_no_cores
 from kinetic_ray.runner.settling import await_threads, call, code_root, pose_as_main, run_exit_handlers, settle_in
 from kinetic_ray.runner.shipping import fetch_outputs
 from kinetic_ray.runner.task import RankTask, mirrored_folder
@@ -184,6 +184,7 @@ def run_child(control: int, log: int, parent: int) -> int:
     if os.getppid() != parent:
         return 70
     be_first_to_go()
+    leave_no_cores()
     _own_descriptors(log)
     _forget_the_zygote()
     link = Lines(socket.socket(fileno=control))

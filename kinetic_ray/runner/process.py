@@ -72,6 +72,16 @@ def be_first_to_go() -> None:
         told.write_text(str(max(int(told.read_text()), _FIRST_TO_GO)))
 
 
+def leave_no_cores() -> None:
+    """A crash of this process, or of what it starts, writes no core file: one of gigabytes would lie in a job's folder.
+
+    Only the soft limit goes: code that wants a core file raises it to the hard one again.
+    """
+    import resource  # Windows has none
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
 def kill_descendants() -> None:
     """SIGKILLs everything below this process."""
     for process in psutil.Process().children(recursive=True):

@@ -25,6 +25,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 # What a folder has without anyone's doing: not objects, and no reason to refuse an otherwise empty folder.
 _NOT_OBJECTS = frozenset({TEMPORARY, "lost+found", ".DS_Store"})
 _ABSENT = (FileNotFoundError, NotADirectoryError)
+_LINKED = (errno.ENOTDIR, errno.ELOOP)  # what systems say of a link that is to be opened as a folder
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _TRIES = 16  # each is lost only to a cleanup that removes the same folder in that very moment
 
@@ -247,8 +248,8 @@ def _step(here: int, name: str, *, make: bool) -> int:
     except FileNotFoundError:
         if not make:
             raise
-    except OSError:
-        if stat.S_ISLNK(os.lstat(name, dir_fd=here).st_mode):
+    except OSError as error:
+        if error.errno in _LINKED and stat.S_ISLNK(os.lstat(name, dir_fd=here).st_mode):
             raise OSError(errno.ELOOP, "is a symbolic link, which a store does not follow") from None
         raise
     with suppress(FileExistsError):

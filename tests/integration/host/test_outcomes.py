@@ -1,6 +1,7 @@
 """How a rank can end, and what is left of it."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -186,6 +187,23 @@ def test_a_rank_goes_first_when_memory_runs_out(gang_of: MakeGang) -> None:
     own = programs.score_for_memory()
     [score] = gang_of().run(programs.score_for_memory)
     assert score == max(own, 500)
+
+
+def _crash_below() -> tuple[int, int, list[str]]:
+    crashed = subprocess.run([sys.executable, "-c", "import os; os.abort()"], check=False)
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))  # who wants core files has them
+    return crashed.returncode, soft, [str(path) for path in Path().glob("core*")]
+
+
+def test_a_crash_writes_no_core_file(gang_of: MakeGang) -> None:
+    before = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))  # of the shell that starts a cluster, say
+    try:
+        gang = gang_of()
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, before)
+    assert gang.run(_crash_below) == [(-signal.SIGABRT, 0, [])]
 
 
 def test_a_place_that_nothing_can_write_to_is_refused_before_the_call(gang_of: MakeGang) -> None:
