@@ -14,6 +14,13 @@ TAIL_LINES = 20
 #: How Ray says that its own monitor has ended a process. Of any that died it says that the OOM killer may have been it.
 _RAYS_WORDS = re.compile(r"\b(running|ran) low on memory\b")
 
+#: Of the stack that a crash leaves in the log, the lines that say nothing of user code: there are some fifteen, which
+#: would take the place of what was printed last.
+_OUR_FRAMES = re.compile(
+    r'^(  File "([^"]*[/\\]kinetic_ray[/\\]runner[/\\][^"]*|<frozen runpy>)", line \d+ in .*|Extension modules: .*)\n?',
+    re.MULTILINE,
+)
+
 
 def cause_of_death(code: int | None, words: str, when: str, shortage: str) -> tuple[Reason, str]:
     """The reason, and a sentence for people.
@@ -47,7 +54,7 @@ def ended_by_ray_for_memory(words: str) -> str:
 
 def last_lines(text: str) -> str:
     """As many as a failure carries. Only a newline ends a line: a progress bar is one, however often it was drawn."""
-    return "\n".join(text.removesuffix("\n").split("\n")[-TAIL_LINES:])
+    return "\n".join(_OUR_FRAMES.sub("", text).removesuffix("\n").split("\n")[-TAIL_LINES:])
 
 
 def _how(code: int | None) -> str:
