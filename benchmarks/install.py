@@ -54,13 +54,13 @@ class Installed:
     Attributes:
         package: Which.
         folder: The environment.
-        others: Names of the packages that came with it.
+        packages: Names of it and of those that came with it.
         size: Bytes of them all, as they are installed.
     """
 
     package: Package
     folder: Path
-    others: tuple[str, ...]
+    packages: tuple[str, ...]
     size: int
 
     @property
@@ -113,7 +113,7 @@ def _helping(each: Installed) -> Contender:
 
 def _sizes(there: Sequence[Installed]) -> str:
     lines = [f"{'installed':<24} {'MB':>9} {'packages':>9}"]
-    lines += [f"  {each.package.name:<22} {each.size / 1e6:>9.0f} {len(each.others) + 1:>9}" for each in there]
+    lines += [f"  {each.package.name:<22} {each.size / 1e6:>9.0f} {len(each.packages):>9}" for each in there]
     return "\n".join(lines)
 
 
@@ -138,7 +138,7 @@ def install(package: Package, folder: Path) -> Installed:
         raise CannotBeInstalled(words[-1])
     run_python("-c", f"import {package.module}", python=python, PYTHONPATH="")
     names = {*run_python("-c", _COUNT, python=python, PYTHONPATH="").split()} - _OF_EVERY_ENVIRONMENT
-    return Installed(package, folder, tuple(sorted(names - {package.name})), _size_of(folder) - before)
+    return Installed(package, folder, tuple(sorted(names)), _size_of(folder) - before)
 
 
 def _size_of(folder: Path) -> int:
