@@ -52,7 +52,7 @@ class Watch:
         journal: Of the job.
         backend: What runs it.
         clock: Seconds.
-        longest: The longest pause between two looks while all is well.
+        longest: The longest pause between two looks while all is well, unless the store's own is longer.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Watch:
         self._journal = journal
         self._backend = backend
         self._clock = clock
-        self._longest = longest
+        self._longest = max(longest, journal.store.pace)
         self._segments = Segments()
         self._next_question = self._next_beat = clock()
         self._asking: tuple[Future[Any], Callable[[Any], None]] | None = None  # and who takes the answer

@@ -46,6 +46,10 @@ class FolderPlace:
     def read_size(self) -> int:
         return 1 << 20
 
+    @property
+    def pace(self) -> float:
+        return 0.0
+
     def stage(self) -> _StagedFile:
         with self._inside([TEMPORARY], make=True) as folder:
             return _StagedFile(self, os.dup(folder))

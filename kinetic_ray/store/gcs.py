@@ -43,6 +43,10 @@ class BucketPlace:
     def read_size(self) -> int:
         return 32 << 20  # a request takes tens of milliseconds whatever it brings
 
+    @property
+    def pace(self) -> float:
+        return 1.0
+
     def stage(self) -> _Staged:
         return _Staged(self._objects, self._root)
 

@@ -29,6 +29,10 @@ class MemoryPlace:
     def read_size(self) -> int:
         return 1 << 20
 
+    @property
+    def pace(self) -> float:
+        return 0.0
+
     def stage(self) -> _StagedBytes:
         return _StagedBytes(self)
 

@@ -31,6 +31,7 @@ class Store:
 
     Attributes:
         url: The canonical address: equal for equal stores, accepted by `open_store` in any process.
+        pace: Seconds that who watches lets pass between two looks, after a while: requests to a bucket are paid for.
 
     Example:
         >>> from kinetic_ray.store import open_store
@@ -46,7 +47,7 @@ class Store:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self.url = place.url
+        self.url, self.pace = place.url, place.pace
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"

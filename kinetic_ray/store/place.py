@@ -65,6 +65,10 @@ class Place(Protocol):
     def read_size(self) -> int:
         """How many bytes of a large object to read at a time."""
 
+    @property
+    def pace(self) -> float:
+        """Seconds between two looks of who watches: a request has its price in some media."""
+
     def stage(self) -> Staged:
         """Begins an object."""
 
