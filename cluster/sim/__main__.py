@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from cluster.sim import build
+from cluster.sim.compiling import FetchError
 from cluster.sim.control import Control, ControlError
 from cluster.sim.existing import end_plane, planes_in
 from cluster.sim.folder import Folder, planes_root
@@ -25,7 +26,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m cluster.sim", description=__doc__, epilog=f"example: {_EXAMPLE}")
     parser.add_argument("--root", type=Path, default=planes_root(), help="folder of the planes (%(default)s)")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("build", help="build what is not built yet; prints where it lies")
+    made = commands.add_parser("build", help="build what is not built yet; prints where it lies")
+    made.add_argument("--if-possible", action="store_true", help="where nothing can be built, say why and succeed")
     up = commands.add_parser("up", help="start a plane; prints the path of its kubeconfig")
     up.add_argument("--name", default="default", help="of the plane (%(default)s)")
     up.add_argument("--port", type=int, default=0, help="of the API server on 127.0.0.1, 0 is a free one")
@@ -39,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what runs for an image: the folder comes first in PATH; an empty one is a pod in name only",
     )
     up.add_argument("--no-kuberay", action="store_true", help="Kubernetes alone")
+    up.add_argument("--tpu-webhook", action="store_true", help="do what GKE's TPU webhook does")
     up.add_argument("--memory-limits", action="store_true", help="kill containers beyond their memory limit")
     commands.add_parser("status", help="the planes that are up, as JSON")
     down = commands.add_parser("down", help="end a plane, or with --all every one")
@@ -79,6 +82,7 @@ def _spec(options: argparse.Namespace) -> PlaneSpec:
         port=options.port,
         kuberay=not options.no_kuberay,
         memory_limits=options.memory_limits,
+        tpu_webhook=options.tpu_webhook,
     )
 
 
@@ -113,8 +117,15 @@ def _down(options: argparse.Namespace) -> int:
     return 0
 
 
-def _build(_: argparse.Namespace) -> int:
-    programs = build.build_programs(progress=_say)
+def _build(options: argparse.Namespace) -> int:
+    if options.if_possible and (lacking := missing()):
+        print(f"skipped: {'; '.join(lacking)}")
+        return 0
+    try:
+        programs = build.build_programs(progress=_say)
+    except FetchError as error:
+        print(f"{'skipped' if options.if_possible else 'error'}: modules can't be had from here: {error}")
+        return 0 if options.if_possible else 1
     print(programs.control_plane, programs.kuberay, sep="\n")
     return 0
 

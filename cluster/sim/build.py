@@ -87,6 +87,7 @@ def build_programs(cache: Path | None = None, progress: Progress = print) -> Pro
         progress: Is told in a line what goes on; hears nothing where all is there.
 
     Raises:
+        FetchError: Go's modules can't be had from here.
         FileNotFoundError: There is no Go to build with, or the store's wheel isn't installed.
         subprocess.CalledProcessError: The build failed; its output is in the error.
     """

@@ -15,12 +15,17 @@ from pathlib import Path
 _INSTALLED = "/usr/local/go/bin/go"
 _NICENESS = 10
 _EVERY = 20.0  # seconds between two lines of progress
+_NO_WAY_OUT = re.compile(r"dial tcp|dial udp|no such host|i/o timeout|TLS handshake|GOPROXY|connection re|: 50[0-9] ")
 _PACKAGE = re.compile(r"[A-Za-z0-9_.~/-]+")
 
 
 def find_go() -> Path | None:
     found = shutil.which("go") or shutil.which(_INSTALLED)
     return Path(found) if found else None
+
+
+class FetchError(Exception):
+    """Modules can't be had from here, which is no fault of theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,12 @@ class Compiler:
         """Compiles one program of a module.
 
         Raises:
-            subprocess.CalledProcessError: It doesn't compile, or a module can't be had.
+            FetchError: A module can't be had from here.
+            subprocess.CalledProcessError: It doesn't compile.
         """
         began = time.monotonic()
         self.tell(f"{title}: fetching modules")
-        self._output(module, "mod", "download")
-        total = len(self._output(module, "list", "-deps", package).split())
+        total = self._fetch(module, package)
         argv = self._argv("build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", linker_flags, "-o", out, package)
         process = subprocess.Popen(
             argv, cwd=module, env=self._env(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -62,6 +67,15 @@ class Compiler:
         if process.wait():
             raise subprocess.CalledProcessError(process.returncode, argv, "".join(said))
         self.tell(f"{title}: built in {time.monotonic() - began:.0f} s")
+
+    def _fetch(self, module: Path, package: str) -> int:
+        """Gets the modules that a package needs; gives the number of packages."""
+        try:
+            return len(self._output(module, "list", "-deps", package).split())
+        except subprocess.CalledProcessError as error:
+            if _NO_WAY_OUT.search(error.output):
+                raise FetchError(error.output.strip()[-500:]) from None
+            raise
 
     def module_folder(self, module: Path, path: str) -> Path:
         """The sources of a module that `module` requires."""

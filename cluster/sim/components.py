@@ -112,8 +112,7 @@ def _controller_manager(folder: Folder, keys: Keys, programs: Programs) -> Compo
         f"--kubeconfig={folder.inner_kubeconfig(name)}",
         "--leader-elect=false",
         "--bind-address=127.0.0.1",
-        "--allocate-node-cidrs=true",
-        f"--cluster-cidr={network.PODS}",
+        "--allocate-node-cidrs=false",  # nodes come with theirs
         f"--service-cluster-ip-range={network.SERVICES}",
         f"--service-account-private-key-file={keys.service_accounts}",
         f"--root-ca-file={keys.ca}",
@@ -161,6 +160,8 @@ def _kubelet(spec: PlaneSpec, folder: Folder, keys: Keys) -> Component:
     ]
     if spec.memory_limits:
         flags.append("--memory-limits")
+    if spec.tpu_webhook:
+        flags.append("--tpu-webhook")
     return Component("kubelet", (sys.executable, "-m", "cluster.sim.kubelet", *flags))
 
 

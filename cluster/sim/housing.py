@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -81,6 +82,9 @@ class Housing:
 
     def start(self, components: tuple[Component, ...]) -> None:
         """Makes the namespaces and starts in them those that are to start at once."""
+        for component in components:
+            if shutil.which(component.argv[0]) is None:
+                raise HousingError(f"{component.name} can't start: {component.argv[0]} is no program")
         write_components(self.folder.components, components)
         self._tell("go")
 
@@ -104,7 +108,9 @@ class Housing:
             remove_remains(self.folder)
 
     def last_words(self, lines: int = 8) -> str:
-        """The end of every component's log."""
+        """The end of every component's log; of a plane that has ended, what its first process said last."""
+        if self._keeper is not None and self._keeper.poll() is not None and self._keeper.stderr is not None:
+            return self._keeper.stderr.read().decode(errors="replace")
         said = []
         for path in sorted(self.folder.path.glob("logs/*.log")):
             end = path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]

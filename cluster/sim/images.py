@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,11 @@ from cluster.sim.network import GCS_NAME, GCS_PORT
 from cluster.sim.spec import Image
 
 _SHIMS = Path(__file__).parent / "shims"
+_SOURCE = Path(__file__).resolve().parents[2]
 _SYSTEM = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_HOME = "/home/ray"  # as in Ray's images; a folder of the container's own, where no token of anybody else lies
+_SYSTEM_PREFIXES = (Path("/"), Path("/usr"), Path("/usr/local"))
+# As in Ray's images: a folder of the container's own, where no token of anybody else lies.
+_HOME = str(Path("/home") / "ray")
 #: Where pods find Cloud Storage.
 GCS_URL = f"http://{GCS_NAME}:{GCS_PORT}"
 
@@ -29,4 +33,17 @@ def _entry(image: Image) -> dict[str, Any]:
         "STORAGE_EMULATOR_HOST": GCS_URL,
         **dict(image.env),
     }
-    return {"env": env, "workdir": _HOME}
+    return {"env": env, "workdir": _HOME, "binds": {str(path): str(path) for path in _seen(Path(image.path))}}
+
+
+def _seen(programs: Path) -> Iterator[Path]:
+    """What containers see of this machine wherever it lies: they have a /tmp of their own, and one file system's files.
+
+    That is the environment of the programs, the interpreter that it was made from, and this checkout.
+    """
+    yield from (_SHIMS, _SOURCE)
+    if programs.parent not in _SYSTEM_PREFIXES:
+        yield programs.parent
+    base = (programs / "python").resolve().parent.parent
+    if (programs / "python").exists() and base not in (*_SYSTEM_PREFIXES, programs.parent):
+        yield base

@@ -22,6 +22,7 @@ from cluster.sim.folder import Facts, Folder, Process
 from cluster.sim.namespaces import first_process
 from cluster.sim.remains import make_folder, remove_remains
 
+_WORDS = 2000
 _GONE = 60.0  # seconds that the kernel may take to end what it has killed
 
 
@@ -48,6 +49,7 @@ class Keeper:
                 if b"stay" in words:
                     watched -= {self._owner, sys.stdin.fileno()}
                     ready.discard(self._owner)
+                    _let_go_of_outputs(self._folder)
                 if words:
                     ready.discard(sys.stdin.fileno())
             if ready:
@@ -70,6 +72,8 @@ class Keeper:
     def end(self) -> None:
         """Kills what runs, waits until the kernel is through with it, and removes the rest."""
         if self._first is not None:
+            if self._first.poll() is not None:  # unasked; its log goes with the folder
+                print(self._folder.log("first").read_text(errors="replace")[-_WORDS:], file=sys.stderr, flush=True)
             for process in psutil.Process(self._first.pid).children() if self._first.poll() is None else ():
                 ended = os.pidfd_open(process.pid)
                 process.kill()
@@ -84,7 +88,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _let_go_of_outputs(folder: Folder) -> None:
-    """Whoever started this may wait until nobody has its outputs any more."""
+    """Nobody reads them from now on; whoever started this may wait until nobody can write to them either."""
     with folder.log("keeper").open("ab") as log:
         os.dup2(log.fileno(), sys.stdout.fileno())
         os.dup2(log.fileno(), sys.stderr.fileno())
@@ -100,7 +104,6 @@ def main(root: Path, name: str, owner: int, port: int) -> None:
         folder.write_facts(facts)
         folder.log("keeper").parent.mkdir()
         print("ready", flush=True)
-        _let_go_of_outputs(folder)
         targets = (f"{network.GATEWAY}:{network.API_PORT}", f"{network.GATEWAY}:{network.GCS_PORT}")
         keeper.keep(((api, targets[0]), (gcs, targets[1])))
     finally:

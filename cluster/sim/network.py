@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 GATEWAY = "10.244.0.1"
-PODS, SERVICES = "10.244.0.0/16", "10.96.0.0/16"
+SERVICES = "10.96.0.0/16"
 API_SERVICE, DNS = "10.96.0.1", "10.96.0.10"
 API_PORT, ETCD_PORT, GCS_PORT = 6443, 2379, 4443
 #: Pods find the store by this name; it stands for no real place.
@@ -17,6 +17,12 @@ def node_address(number: int) -> str:
     if not 1 <= number <= 254:
         raise ValueError(f"node {number}: a plane has at most 254 nodes")
     return f"{_NODES}.{number}"
+
+
+def pod_range(number: int) -> str:
+    """The addresses of a node's pods."""
+    node_address(number)
+    return f"10.244.{number}.0/24"
 
 
 def setup_commands() -> tuple[tuple[str, ...], ...]:

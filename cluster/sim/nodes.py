@@ -6,12 +6,13 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
-from cluster.sim.network import node_address
+from cluster.sim.network import node_address, pod_range
 from cluster.sim.spec import GPUS, TPUS, NodePool
 
 #: The process kubelet plays the nodes whose label `type` is this.
 PLAYED = "process"
 ZONE, REGION = "us-east5-b", "us-east5"
+_TROUBLE = "node.kubernetes.io/"  # what taints of Kubernetes itself begin with
 _CAPACITY_LABELS = {
     "on-demand": {},
     "spot": {"cloud.google.com/gke-spot": "true", "cloud.google.com/gke-provisioning": "spot"},
@@ -23,7 +24,7 @@ _CAPACITY_LABELS = {
 def nodes_of(pool: NodePool, first: int, version: str) -> Iterator[dict[str, Any]]:
     """The Node objects of a pool; their addresses are counted from `first`, a number that no other node has."""
     for index, name in enumerate(pool.node_names()):
-        yield _node(pool, name, node_address(first + index), version)
+        yield _node(pool, name, first + index, version)
 
 
 def labels_of(pool: NodePool) -> dict[str, str]:
@@ -47,6 +48,12 @@ def taints_of(pool: NodePool) -> list[dict[str, str]]:
     return [{"key": pool.resource, "value": "present", "effect": "NoSchedule"}] if pool.resource else []
 
 
+def is_usable(node: dict[str, Any]) -> bool:
+    """Whether a node is ready, and the controllers have taken away the taint of those that aren't."""
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions") or ())
+    return ready and not any(t["key"].startswith(_TROUBLE) for t in node["spec"].get("taints") or ())
+
+
 def _accelerator_labels(pool: NodePool) -> dict[str, str]:
     if pool.kind == "cpu":
         return {}
@@ -60,7 +67,8 @@ def _accelerator_labels(pool: NodePool) -> dict[str, str]:
     }
 
 
-def _node(pool: NodePool, name: str, address: str, version: str) -> dict[str, Any]:
+def _node(pool: NodePool, name: str, number: int, version: str) -> dict[str, Any]:
+    address, pods = node_address(number), pod_range(number)
     capacity = {"cpu": str(pool.cpus), "memory": pool.memory, "pods": "110", "ephemeral-storage": "100Gi"}
     if pool.resource:
         capacity[pool.resource] = str(pool.chips)
@@ -68,7 +76,7 @@ def _node(pool: NodePool, name: str, address: str, version: str) -> dict[str, An
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": {**labels_of(pool), "kubernetes.io/hostname": name}},
-        "spec": {"taints": taints_of(pool)},
+        "spec": {"taints": taints_of(pool), "podCIDR": pods, "podCIDRs": [pods]},
         "status": {
             "capacity": capacity,
             "allocatable": capacity,

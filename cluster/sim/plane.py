@@ -19,7 +19,7 @@ from cluster.sim.components import INNER_SERVER, USERS, Component, components_of
 from cluster.sim.control import Control, ControlError
 from cluster.sim.folder import write_secret
 from cluster.sim.housing import Housing, HousingError
-from cluster.sim.nodes import nodes_of
+from cluster.sim.nodes import is_usable, nodes_of
 from cluster.sim.programs import Programs
 from cluster.sim.spec import NodePool, PlaneSpec, named_apart
 
@@ -124,11 +124,8 @@ class Plane:
         return self.api.read("/readyz") == b"ok"
 
     def nodes_ready(self) -> bool:
-        """Whether all nodes are."""
-        return all(
-            any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"].get("conditions", ()))
-            for node in self.api.items("/api/v1/nodes")
-        )
+        """Whether all nodes are, and the scheduler may use them."""
+        return all(map(is_usable, self.api.items("/api/v1/nodes")))
 
     def wait_for(self, condition: Callable[[], bool], what: str, seconds: float = _READY) -> None:
         """Waits until something holds; an API server that can't be reached is waited for.

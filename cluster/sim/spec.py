@@ -151,6 +151,9 @@ class PlaneSpec:
         kuberay: Whether the KubeRay operator runs.
         operator_flags: Further arguments of the operator.
         probe_scale: Factor for delays and periods of probes: pods in name only and two cores need other ones.
+        memory_limits: Whether containers beyond their memory limit are killed.
+        tpu_webhook: Whether pods get what GKE's TPU webhook gives them.
+        cpu_pool: Nodes without chips, for heads.
     """
 
     pools: tuple[NodePool, ...] = ()
@@ -160,6 +163,7 @@ class PlaneSpec:
     operator_flags: tuple[str, ...] = ()
     probe_scale: float = 0.2
     memory_limits: bool = False
+    tpu_webhook: bool = False
     cpu_pool: NodePool = field(default=NodePool("default-pool", "cpu", cpus=16, memory="64Gi"))
 
 

@@ -22,6 +22,8 @@ LEFT_OUT = {
     "kinetic local preempt": "takes hosts away from the other tests",
     "kinetic local stop": "so does this",
     "kinetic doctor": "its answer is the machine's",
+    "python -m cluster.sim": "needs root, and once a quarter of an hour; tests/kube does it where it can",
+    "python -m pytest tests/kube": "for that",
     "kinetic secret set database": "asks for two values, which only a terminal can give",
     "kinetic secret remove database": "of what that would have stored",
 }

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,15 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from cluster.sim import Api, ApiError, Plane, PlaneSpec, build_programs, missing, parse_gpus, parse_slice
+from cluster.sim import Api, ApiError, Image, Plane, PlaneSpec, build_programs, missing, parse_gpus, parse_slice
 from cluster.sim.build import is_built
 from cluster.sim.namespaces import can_be_made
 from cluster.sim.programs import Programs
 
 #: A kubeconfig of a cluster that the tests may fill with namespaces of theirs, in place of the test plane.
 KUBECONFIG = "KUBE_TESTS_KUBECONFIG"
+#: What runs in containers that really run: the programs of these tests' own environment.
+_PROGRAMS = str(Path(sys.executable).parent)
 SPEC = PlaneSpec(
-    pools=(parse_slice("v6e:4x4:4"), parse_slice("v6e:4x4:4"), parse_slice("v5e:2x2:4:spot"), parse_gpus("l4:1:2"))
+    pools=(parse_slice("v6e:4x4:4"), parse_slice("v6e:4x4:4"), parse_slice("v5e:2x2:4:spot"), parse_gpus("l4:1:2")),
+    images=(
+        Image("rayproject/ray:fake*"),  # in name only
+        Image("rayproject/ray:2.60*", _PROGRAMS),
+        Image("python:*", _PROGRAMS),
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""A plane's housing leaves nothing, whoever dies; shown with components that do their worst, not with a control plane."""
+"""A plane's housing leaves nothing, whoever dies; shown with components that do their worst, no control plane."""
 
 import os
 import select
@@ -231,6 +231,26 @@ def test_a_port_that_is_taken_is_named(housing: Housing, tmp_path: Path) -> None
         other.prepare()
     other.end()
     assert not (tmp_path / "others").exists()
+
+
+def test_a_plane_whose_first_process_cannot_go_on_tells_what_it_said(tmp_path: Path) -> None:
+    made = Housing(tmp_path / "planes")
+    made.prepare()
+    made.folder.path.joinpath("control").mkdir()  # where its socket belongs
+    made.start(COMPONENTS)
+    wait_until(lambda: not made.lives(), 60, "it to end")
+    assert "in use" in made.last_words()
+    made.end()
+    assert not (tmp_path / "planes").exists()
+
+
+def test_a_component_without_a_program_is_refused(tmp_path: Path) -> None:
+    made = Housing(tmp_path / "planes")
+    made.prepare()
+    with pytest.raises(HousingError, match="ghost can't start: /nothing"):
+        made.start((Component("ghost", ("/nothing/here",)),))
+    made.end()
+    assert not (tmp_path / "planes").exists()
 
 
 def test_a_client_that_says_nothing_does_not_stop_the_others(housing: Housing) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.sim.network import node_address
-from cluster.sim.nodes import labels_of, nodes_of, taints_of
+from cluster.sim.nodes import is_usable, labels_of, nodes_of, taints_of
 from cluster.sim.spec import GPUS, TPUS, NodePool, ShapeError, named_apart, parse_gpus, parse_slice
 from kinetic_ray.core import accelerator_table
 from kinetic_ray.core.accelerators import parse_accelerator
@@ -101,6 +101,7 @@ def test_nodes_count_their_chips_and_have_addresses_of_their_own() -> None:
     assert [node["metadata"]["name"] for node in nodes] == [f"v6e-4x4-{index}" for index in range(4)]
     assert {node["status"]["capacity"]["google.com/tpu"] for node in nodes} == {"4"}
     assert [node["status"]["addresses"][0]["address"] for node in nodes] == [node_address(n) for n in range(3, 7)]
+    assert [node["spec"]["podCIDR"] for node in nodes] == [f"10.244.{number}.0/24" for number in range(3, 7)]
     assert len({node["metadata"]["labels"]["kubernetes.io/hostname"] for node in nodes}) == 4
 
 
@@ -108,3 +109,18 @@ def test_nodes_count_their_chips_and_have_addresses_of_their_own() -> None:
 def test_there_are_no_more_nodes_than_addresses(number: int) -> None:
     with pytest.raises(ValueError, match="254"):
         node_address(number)
+
+
+@pytest.mark.parametrize(
+    ("status", "taint", "usable"),
+    [
+        ("True", "google.com/tpu", True),
+        ("True", "node.kubernetes.io/not-ready", False),
+        ("False", "google.com/tpu", False),
+        ("Unknown", "node.kubernetes.io/unreachable", False),
+    ],
+)
+def test_a_node_is_usable_when_it_is_ready_and_the_controllers_know(status: str, taint: str, usable: bool) -> None:
+    node = {"spec": {"taints": [{"key": taint}]}, "status": {"conditions": [{"type": "Ready", "status": status}]}}
+    assert is_usable(node) is usable
+    assert not is_usable({"spec": {}, "status": {}})
