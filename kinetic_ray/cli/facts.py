@@ -20,7 +20,7 @@ HEADERS = ("job", "state", "stage", "function", "accelerator", "age", "duration"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class JobLook:
     """One look at one job; everything printed about it comes from here."""
 
     handle: JobHandle[Any]
@@ -42,14 +42,14 @@ class Look:
         return max((now if self.last_heard is None else self.last_heard) - self.state.started_at, 0.0)
 
 
-def look_at(handle: JobHandle[Any], journal: JobJournal) -> Look:
+def look_at(handle: JobHandle[Any], journal: JobJournal) -> JobLook:
     """Reads a job's records, and asks its backend where they don't say that it has ended."""
     phase = handle.phase()
     last_heard = max((event.at for event in handle.events()), default=None) if phase.is_lost else None
-    return Look(handle, journal.state(), phase, last_heard)
+    return JobLook(handle, journal.state(), phase, last_heard)
 
 
-def try_look(handle: JobHandle[Any], store: Store) -> Look | KineticError | None:
+def try_look(handle: JobHandle[Any], store: Store) -> JobLook | KineticError | None:
     """As :func:`look_at`, for lists: a job that can't be read is an error of its own, one cleaned up meanwhile None."""
     try:
         _ = handle.spec
@@ -60,7 +60,7 @@ def try_look(handle: JobHandle[Any], store: Store) -> Look | KineticError | None
         return error
 
 
-def facts(look: Look, now: float) -> dict[str, Any]:
+def facts(look: JobLook, now: float) -> dict[str, Any]:
     """The JSON form of a job; docs/cli.md lists the keys, which stay as they are."""
     spec, state, phase = look.handle.spec, look.state, look.phase
     return {
@@ -87,7 +87,7 @@ def facts(look: Look, now: float) -> dict[str, Any]:
     }
 
 
-def outputs_folder(look: Look) -> str | None:
+def outputs_folder(look: JobLook) -> str | None:
     """Where the job's files are; None while there are none. A place that can't be listed is told as it is."""
     handle = look.handle
     try:
@@ -106,7 +106,7 @@ def _progress(state: JobState) -> dict[str, Any] | None:
     return {**asdict(state.progress), "metrics": metrics}
 
 
-def cells(look: Look, now: float) -> tuple[str, ...]:
+def cells(look: JobLook, now: float) -> tuple[str, ...]:
     """A job's row under :data:`HEADERS`."""
     spec, ran = look.handle.spec, look.until(now)
     return (
@@ -120,7 +120,7 @@ def cells(look: Look, now: float) -> tuple[str, ...]:
     )
 
 
-def _stage(look: Look) -> str:
+def _stage(look: JobLook) -> str:
     if look.phase.status.is_terminal:
         return "-" if look.phase.status is JobStatus.SUCCEEDED else look.phase.reason or "-"
     progress = look.state.progress
@@ -129,7 +129,7 @@ def _stage(look: Look) -> str:
     return f"run {progress.step / progress.total:.0%}" if progress.total else f"run, step {progress.step}"
 
 
-def lines(look: Look, now: float) -> list[tuple[str, str]]:
+def lines(look: JobLook, now: float) -> list[tuple[str, str]]:
     """A job in (label, text) lines for people; what doesn't apply is left out."""
     spec, state, phase, ran = look.handle.spec, look.state, look.phase, look.until(now)
     progress = "" if state.progress is None else Pace().line(state.progress)
@@ -162,7 +162,7 @@ def _stage_line(phase: JobPhase) -> str:
     return phase.phase
 
 
-def host_rows(look: Look) -> Sequence[tuple[str, ...]]:
+def host_rows(look: JobLook) -> Sequence[tuple[str, ...]]:
     """A row for every host, under "rank", "slice", "worker", "phase", "end"."""
     return [
         (

@@ -76,7 +76,7 @@ def list_command(
     opened = open_store(target.store_url, create=False) if found else None
     looks = [] if opened is None else [facts.try_look(handle, opened) for handle in found[:limit]]
     now = time.time()
-    readable = [look for look in looks if isinstance(look, facts.Look)]
+    readable = [look for look in looks if isinstance(look, facts.JobLook)]
     broken = [look for look in looks if isinstance(look, Exception)]
     if as_json:
         told = {"jobs": [facts.facts(look, now) for look in readable], "unreadable": [str(e) for e in broken]}

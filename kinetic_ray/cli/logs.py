@@ -14,7 +14,7 @@ from kinetic_ray.core.state import JobState
 from kinetic_ray.core.terminal import is_terminal
 from kinetic_ray.jobs.logs import LogPump, find_log, tail_start
 from kinetic_ray.jobs.watching import LOG_PAUSE, Watch, interruptible, until_ended
-from kinetic_ray.lines import LogWriter
+from kinetic_ray.log_writer import LogWriter
 from kinetic_ray.store import Growing
 from kinetic_ray.ui.region import Region
 from kinetic_ray.ui.stages import stage_of, waits_for

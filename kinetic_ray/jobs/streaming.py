@@ -18,7 +18,7 @@ from kinetic_ray.journal import JobJournal
 
 
 @dataclass(slots=True)
-class _Cutter:
+class _Unended:
     """Cuts one rank's bytes into lines. What an attempt has not ended with a newline is a line as well."""
 
     rank: int
@@ -59,7 +59,7 @@ class _Reader:
     def __init__(self, journal: JobJournal, rank: int | None) -> None:
         self._journal = journal
         self._rank = rank
-        self._ranks: dict[int, tuple[LogPump, _Cutter]] = {}
+        self._ranks: dict[int, tuple[LogPump, _Unended]] = {}
         self.is_behind = False
 
     def read(self, state: JobState) -> list[LogLine]:
@@ -68,7 +68,7 @@ class _Reader:
         found: list[LogLine] = []
         for rank in [each.rank for each in state.ranks] if self._rank is None else [self._rank]:
             if rank not in self._ranks:
-                self._ranks[rank] = LogPump(self._journal.store, self._journal.keys, rank), _Cutter(rank)
+                self._ranks[rank] = LogPump(self._journal.store, self._journal.keys, rank), _Unended(rank)
             pump, cutter = self._ranks[rank]
             try:
                 pieces = pump.pieces(state)

@@ -10,7 +10,7 @@ from typing import TypedDict
 from kinetic_ray import config
 from kinetic_ray.core.state import JobState, JobStatus
 from kinetic_ray.jobs.logs import LogPump
-from kinetic_ray.lines import LogWriter
+from kinetic_ray.log_writer import LogWriter
 
 _LOG = logging.getLogger("kinetic_ray")
 

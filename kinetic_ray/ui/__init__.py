@@ -12,7 +12,7 @@ from kinetic_ray import config
 from kinetic_ray.core.noise import Quieted
 from kinetic_ray.core.state import JobState, JobStatus, Stage
 from kinetic_ray.core.terminal import encodable, is_terminal, sanitize
-from kinetic_ray.lines import LogWriter
+from kinetic_ray.log_writer import LogWriter
 from kinetic_ray.ui.region import Region
 from kinetic_ray.ui.stages import STAGES, Pace, ending, stage_of, waits_for
 from kinetic_ray.ui.text import format_duration

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TextIO
 
 from kinetic_ray.core.terminal import RESET, encodable
-from kinetic_ray.lines import columns
+from kinetic_ray.log_writer import columns
 
 _STYLES = {"bold": "\x1b[1m", "red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "cyan": "\x1b[36m"}
 

@@ -1,8 +1,6 @@
 """Values and errors of a script's own classes, read by the script when it is run again: they are its classes again."""
 
-import os
 import pickle
-import subprocess
 import sys
 from collections import namedtuple
 from collections.abc import Callable
@@ -16,8 +14,7 @@ import pytest
 from kinetic_ray.payload.homes import layout_of
 from kinetic_ray.payload.pickling import ValuePickler
 from kinetic_ray.runner.calls.packing import pack_value
-
-ROOT = Path(__file__).parents[2]
+from tests.programs_apart import run_python
 
 CLASSES = """
 import pickle, sys
@@ -125,16 +122,7 @@ SAME = """
 
 def run(folder: Path, text: str, *args: str) -> str:
     (folder / "program.py").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "program.py", *args],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python("program.py", *args, cwd=folder)
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 import inspect
 import linecache
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType
@@ -15,8 +12,7 @@ import pytest
 from kinetic_ray.payload import load_call, pack_call
 from kinetic_ray.payload.sources import LIMIT, Sources
 from kinetic_ray.runner.calls.packing import pack_function, unpack
-
-ROOT = Path(__file__).parents[2]
+from tests.programs_apart import run_python
 
 SCRIPT = """
 import sys
@@ -44,19 +40,6 @@ print(repr(function(*args, **kwargs)))
 """
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def edit(script: Path) -> None:
     script.write_text("# two new lines\n# on top\n" + SCRIPT.replace("the line that ran", "edited"))
 
@@ -65,9 +48,9 @@ def edit(script: Path) -> None:
 def test_a_host_shows_the_script_as_it_ran(tmp_path: Path, change: Callable[[Path], Any]) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    run("train.py", "call", cwd=tmp_path)
+    run_python("train.py", "call", cwd=tmp_path)
     change(script)
-    trace, fail, train = eval(run("-c", HOST, "call", cwd=tmp_path))
+    trace, fail, train = eval(run_python("-c", HOST, "call", cwd=tmp_path))
     assert "raise KeyError(x)  # the line that ran" in trace
     assert f'File "{script}", line 5, in fail' in trace
     assert fail == "def fail(x):\n    raise KeyError(x)  # the line that ran\n"

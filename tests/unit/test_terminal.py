@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kinetic_ray.core.terminal import encodable, is_terminal, sanitize, sanitize_text
-from kinetic_ray.lines import LogWriter
+from kinetic_ray.log_writer import LogWriter
 
 _ESCAPES = [
     "\x1b]0;title\x07",
