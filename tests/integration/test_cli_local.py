@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.screen import Screen, run_in_terminal
+from tests.unit.test_docs_json import keys_told
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -116,9 +117,19 @@ def test_a_failing_script_exits_with_1_and_names_the_host(project: Path) -> None
     assert "[1] [bold] rank 1 of 2" in logs
 
 
+def test_documents_of_a_cluster_have_the_keys_that_the_page_tells(waiting: str) -> None:
+    told = keys_told("local status")
+    document = answer("local", "status")
+    [lease] = [each for each in document.get("leases", ()) if each["holder"] == waiting]
+    waits = {"queue", "wish", "reason"}  # nobody does here
+    assert {*document, *lease} | waits == told
+    assert set(answer("local", "status", "--env")) == keys_told("local status --env")
+
+
 def test_with_json_standard_output_is_one_document(project: Path) -> None:
     done = kinetic("run", "script.py", "-a", "cpu", "--json", "--", "ok")
     document = json.loads(done.stdout)
+    assert set(document) == keys_told("run")
     assert document["status"] == "SUCCEEDED"
     assert "[bold] rank 0 of 1" in done.stderr
     assert answer("jobs", "result", document["job_id"])["value"] is None

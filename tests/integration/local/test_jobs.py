@@ -50,7 +50,9 @@ def test_a_driver_that_is_killed_leaves_an_end_and_no_process(own_cluster: Path,
     _driver(own_cluster, job.job_id).kill()
     wait_until(lambda: job.status().is_terminal, 60, "the job to have an end")
     assert (job.phase().status, job.phase().reason) == ("FAILED", "DriverLost")
-    assert LocalBackend(own_cluster).observe(job.store.url, job.job_id).state is Liveness.GONE
+    observe = LocalBackend(own_cluster).observe  # the end is written first
+    gone = lambda: observe(job.store.url, job.job_id).state is Liveness.GONE  # noqa: E731
+    wait_until(gone, 60, "the supervisor to let go of it")
     wait_until(lambda: not _children_of(own_cluster, job.job_id), 30, "the job's processes to be gone")
 
 
