@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _MB = 10**6
 #: What is kept free of a host's memory: this share of it, within these bounds.
-_SHARE, _LEAST, _MOST = 0.03, 192 * _MB, 2000 * _MB
+_SHARE, _LEAST, _MOST = 0.05, 256 * _MB, 4000 * _MB
 #: Below so many times of that, it is watched closely.
 _NEAR = 4
 #: Faster than a few processes at once can fill memory, in bytes a second.

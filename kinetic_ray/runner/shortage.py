@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
+import math
 import os
 import signal
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -28,6 +30,9 @@ from kinetic_ray.settings import SETTINGS, megabytes
 
 _LOG = logging.getLogger(__name__)
 _LOCK = "deciding"
+_TRIES = 10
+#: How long the end of a killed process may take to be known: much memory isn't given back in a moment.
+_DYING = 10.0
 #: Between a process's start as it was noted and as it is read, after the machine's clock was set.
 _SAME_START = 5.0
 
@@ -41,17 +46,30 @@ class Neighbours:
         Raises:
             OSError: It can't be made, or is another user's.
         """
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
-            raise PermissionError(f"{folder} belongs to another user")
         self._folder = folder
+        self._make()
 
     def enter(self, rank: str, above: int) -> None:
         """From now on a rank is known, which has all processes below one."""
-        (self._folder / rank).write_text(f"{above} {psutil.Process(above).create_time()}")
+        told = f"{above} {psutil.Process(above).create_time()}"
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):  # the last one has just left
+                self._make()
+                (self._folder / rank).write_text(told)
+                return
 
     def leave(self, rank: str) -> None:
+        """The last one takes the folder along."""
         (self._folder / rank).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # others are there, or just come
+            if {file.name for file in self._folder.iterdir()} <= {_LOCK}:
+                (self._folder / _LOCK).unlink(missing_ok=True)
+                self._folder.rmdir()
+
+    def _make(self) -> None:
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        if self._folder.stat().st_uid != os.getuid():
+            raise PermissionError(f"{self._folder} belongs to another user")
 
     def sizes(self) -> dict[str, int]:
         """Bytes by rank; those whose agents have ended without a word are forgotten."""
@@ -112,7 +130,7 @@ class MemoryGuard:
         self._meter = meter or Meter()
         self._folder = folder or _folder()
         self._allowed = allowed or allowed_by_environment()
-        self._looks = (self._meter.read(),) * 2
+        self._looks = deque([(-math.inf, self._meter.read())])
         self._seen = 0
         self._short_since: float | None = None
         self._verdict = ""
@@ -138,7 +156,9 @@ class MemoryGuard:
             OSError, psutil.Error: Something could not be read this time.
         """
         memory = self._meter.read()
-        self._looks = (self._looks[1], memory)
+        self._looks.append((now, memory))
+        while self._looks[1][0] < now - _DYING:
+            self._looks.popleft()
         if memory.is_near:
             self._seen = size_below(self._zygote)
         if not memory.is_short and self._allowed is None:
@@ -170,7 +190,7 @@ class MemoryGuard:
             _LOG.warning("memory is not watched: %s", exc)
             return
         try:
-            while not wait([self._ended], self._looks[1].pause).done:
+            while not wait([self._ended], self._looks[-1][1].pause).done:
                 with contextlib.suppress(OSError, psutil.Error):  # there are more looks to come
                     self.look(time.monotonic())
         finally:
@@ -178,8 +198,8 @@ class MemoryGuard:
 
     def _kernel_did(self) -> str:
         """Whether the kernel killed for memory just now: not at some time in this rank's life, and not elsewhere."""
-        now, before = self._meter.read(), self._looks[0]
-        if now.kills == before.kills or (now.counts_others and not any(look.is_near for look in (*self._looks, now))):
+        now, before = self._meter.read(), [memory for _, memory in self._looks]
+        if now.kills == before[0].kills or (now.counts_others and not any(memory.is_near for memory in before)):
             return ""
         return words_for_kernel(self._seen, now)
 

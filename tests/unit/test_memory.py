@@ -1,5 +1,6 @@
 """When a rank ends for memory: how much there is, who has to go, what is told, and what isn't memory's doing."""
 
+import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -24,7 +25,7 @@ SHORT, FINE = Memory(300 * MB, SIXTEEN), Memory(9 * GB, SIXTEEN)
 
 
 @pytest.mark.parametrize(
-    ("limit", "reserve"), [(GB, 192 * MB), (SIXTEEN, 480 * MB), (24 * GB, 720 * MB), (400 * GB, 2 * GB)]
+    ("limit", "reserve"), [(GB, 256 * MB), (SIXTEEN, 800 * MB), (24 * GB, 1200 * MB), (400 * GB, 4 * GB)]
 )
 def test_what_is_kept_free_grows_with_the_host_within_bounds(limit: int, reserve: int) -> None:
     memory = Memory(reserve - 1, limit)
@@ -258,6 +259,23 @@ def test_ranks_whose_agents_are_gone_are_forgotten(tmp_path: Path) -> None:
     assert neighbours.sizes() == {}
 
 
+def test_the_last_to_leave_takes_the_folder_along(tmp_path: Path) -> None:
+    folder = tmp_path / "ranks"
+    first, second = Neighbours(folder), Neighbours(folder)
+    first.enter("1", os.getpid())
+    second.enter("2", os.getpid())
+    with first.deciding():
+        first.leave("1")
+        assert folder.exists()
+    second.leave("2")
+    assert not folder.exists()
+    first.enter("3", os.getpid())
+    assert first.sizes().keys() == {"3"}
+    first.leave("3")
+    first.leave("3")
+    assert not folder.exists()
+
+
 def test_a_kill_by_the_kernel_is_told_from_anyone_elses(rank: Rank) -> None:
     """The machine's counter rises for any process: only a machine that was seen to be short makes it this rank's."""
     rank.guard.look(0.0)
@@ -271,11 +289,15 @@ def test_a_kill_by_the_kernel_is_told_from_anyone_elses(rank: Rank) -> None:
     assert rank.guard.cause(1) == ""
 
 
-def test_a_kill_of_long_ago_is_not_this_ranks(rank: Rank) -> None:
-    for now in range(3):
-        rank.machine(NEAR, kills=9)
-        rank.guard.look(float(now))
-    assert rank.guard.cause(-signal.SIGKILL) == ""
+@pytest.mark.parametrize(("later", "is_its_own"), [(9.0, True), (30.0, False)])
+def test_a_kill_of_long_ago_is_not_this_ranks(later: float, is_its_own: bool, rank: Rank) -> None:
+    """What had much memory takes a while to end, in which there are many looks."""
+    rank.machine(NEAR, kills=7)
+    rank.guard.look(0.0)
+    rank.machine(NEAR, kills=8)
+    for step in range(31):
+        rank.guard.look(1.0 + later * step / 30)
+    assert bool(rank.guard.cause(-signal.SIGKILL)) is is_its_own
 
 
 def test_the_count_of_the_own_container_is_enough(tmp_path: Path) -> None:

@@ -90,5 +90,4 @@ def test_a_call_ends_for_memory_and_the_next_one_runs(host: Hosts, tmp_path: Pat
 def test_ranks_know_of_each_other_only_while_they_run(gang_of: Callable[..., Gang], tmp_path: Path) -> None:
     gang = gang_of()
     assert gang.run(programs.give, 7) == [7]
-    (folder,) = tmp_path.glob("kinetic-ranks-*")
-    wait_until(lambda: [file for file in folder.iterdir() if file.name.isdigit()] == [], 60, "nobody's file is left")
+    wait_until(lambda: not [*tmp_path.glob("kinetic-ranks-*")], 60, "the end of their folder")
