@@ -53,18 +53,15 @@ class Compiler:
         self.tell(f"{title}: fetching modules")
         total = self._fetch(module, package)
         argv = self._argv("build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", linker_flags, "-o", out, package)
-        process = subprocess.Popen(
-            argv, cwd=module, env=self._env(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
         said, done, last = [], 0, began
-        assert process.stderr is not None
-        for line in process.stderr:
-            said.append(line)
-            done += bool(_PACKAGE.fullmatch(line.strip()))
-            if time.monotonic() - last > _EVERY:
-                last = time.monotonic()
-                self.tell(f"{title}: {done} of about {total} packages after {last - began:.0f} s")
-        if process.wait():
+        with subprocess.Popen(argv, cwd=module, env=self._env(), stderr=subprocess.PIPE, text=True) as process:
+            for line in process.stderr or ():
+                said.append(line)
+                done += bool(_PACKAGE.fullmatch(line.strip()))
+                if time.monotonic() - last > _EVERY:
+                    last = time.monotonic()
+                    self.tell(f"{title}: {done} of about {total} packages after {last - began:.0f} s")
+        if process.returncode:
             raise subprocess.CalledProcessError(process.returncode, argv, "".join(said))
         self.tell(f"{title}: built in {time.monotonic() - began:.0f} s")
 
