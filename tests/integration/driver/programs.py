@@ -61,6 +61,17 @@ def stay(folder: str) -> None:
     _wait_for_ever()
 
 
+def stay_stubbornly(folder: str) -> None:
+    """As :func:`stay`, but it and its child ignore what can be ignored, and swallow what is raised in them."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    while True:
+        try:
+            stay(folder)
+        except BaseException:  # noqa: BLE001 - that is what it is for
+            continue
+
+
 def stay_on(staying: int, folder: str) -> None:
     """One rank stays, the others return."""
     if rank() == staying:

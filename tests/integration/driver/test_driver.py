@@ -4,6 +4,7 @@ import os
 import pickle
 import re
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -221,10 +222,14 @@ def test_cancel_in_the_queue(cluster: Cluster, tmp_path: Path) -> None:
     assert first.value() == 0
 
 
-def test_cancel_while_it_runs_ends_every_process(cluster: Cluster, tmp_path: Path) -> None:
-    job = cluster.submit(programs.stay, str(tmp_path), hosts=2)
+@pytest.mark.parametrize("program", [programs.stay, programs.stay_stubbornly])
+def test_cancel_while_it_runs_ends_every_process(
+    program: Callable[[str], None], cluster: Cluster, tmp_path: Path
+) -> None:
+    job = cluster.submit(program, str(tmp_path), hosts=2)
     pids = pids_of(tmp_path, 2)
     job.cancel()
+    job.cancel()  # is harmless twice
     state = job.wait()
     assert (state.status, state.reason, state.message) == ("STOPPED", "Cancelled", "cancelled")
     assert not any(map(alive, pids)), "a rank outlived the record of its end"
