@@ -159,7 +159,8 @@ class Obstore:
     def __init__(self, url: str) -> None:
         from obstore.store import GCSStore
 
-        account = json.dumps({"gcs_base_url": url, "disable_oauth": True, "client_email": "", "private_key": ""})
+        fields = ("client_email", "private_key", "private_key_id")
+        account = json.dumps({"gcs_base_url": url, "disable_oauth": True, **dict.fromkeys(fields, "")})
         options, once = {"allow_http": True}, {"max_retries": 0}
         config = {"service_account_key": account}
         self._store: Any = GCSStore(BUCKET, config=config, client_options=options, retry_config=once)

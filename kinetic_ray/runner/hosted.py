@@ -24,7 +24,7 @@ from kinetic_ray.runner.shipping import Courier, LogShipper, OutputMirror
 from kinetic_ray.runner.shortage import MemoryGuard
 from kinetic_ray.runner.task import RankTask, mirrored_folder
 from kinetic_ray.store import Growing, Store
-from kinetic_ray.store.patience import BUDGET, retried
+from kinetic_ray.store.patience import BLIPS, BUDGET, retried
 
 _TAIL_BYTES = 64 << 10
 #: Seconds for which the last words are waited for; the reason why a rank ended is worth more.
@@ -106,8 +106,7 @@ class HostedRank:
             told = self._converse()
             code = self._child.ended.result()
             outcome = self._settle(told, code)
-            if self._courier is not None:
-                self._courier.finish(_FOR_WORDS if self._fenced else BUDGET)
+            self._ship_rest()
             if told is not None or not self._fenced:
                 retried(partial(self._publish, outcome))
         except Exception as exc:  # noqa: BLE001 - the driver must hear of an end whatever happens here
@@ -115,6 +114,15 @@ class HostedRank:
         finally:
             self._lines.close()
         self.feed.put({"t": "ended", "ok": outcome.ok, "fenced": self._fenced, "outcome": outcome.to_dict()})
+
+    def _ship_rest(self) -> None:
+        """What only this host has goes to the store; of a job that was cleaned up meanwhile nothing stays there."""
+        if self._courier is None:
+            return
+        self._courier.finish(_FOR_WORDS if self._fenced else BUDGET)
+        with contextlib.suppress(*BLIPS):
+            if not JobJournal(self._store, self._task.job_id).exists():
+                self._store.delete_tree(JobKeys(self._task.job_id).root)
 
     def _publish(self, outcome: Outcome) -> None:
         journal = JobJournal(self._store, self._task.job_id)

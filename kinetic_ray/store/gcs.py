@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import re
 import tempfile
@@ -94,7 +95,11 @@ class _Staged:
         self._file = cast("IO[bytes]", tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - see discard
 
     def write(self, data: bytes | memoryview) -> None:
-        self._file.write(data)
+        try:
+            self._file.write(data)
+        except OSError as error:
+            here = f"what is sent is first gathered in {tempfile.gettempdir()}, which has no room for it"
+            raise OSError(errno.EIO, f"{here}: {error.strerror}") from error
         self._digest.update(data)
         self._size += len(data)
 

@@ -131,6 +131,8 @@ class Wire:
             except HTTPError as error:
                 was_sent = not isinstance(error, (NewConnectionError, ConnectTimeoutError))
                 problem: OSError = _problem(error, url, was_sent=was_sent)
+            except ConnectionError as error:  # of the log-in
+                was_sent, problem = False, error
             else:
                 if answer.status == 401 and not anew:
                     anew = True
@@ -197,7 +199,8 @@ class GoogleAccess:
         try:
             self._credentials, _ = google.auth.default(scopes=[_SCOPE])
         except google.auth.exceptions.GoogleAuthError as error:
-            raise ConfigError(f"no Google credentials were found for a gs:// store: {_LOG_IN}") from error
+            words = " ".join(str(error).split())[:_WORDS]
+            raise ConfigError(f"no Google credentials can be used for a gs:// store: {words}: {_LOG_IN}") from error
         self._errors: Any = google.auth.exceptions
         self._request: Any = google.auth.transport.urllib3.Request(pool)
         self._lock = threading.Lock()
@@ -209,11 +212,10 @@ class GoogleAccess:
                 if anew:
                     self._credentials.refresh(self._request)
                 self._credentials.before_request(self._request, "GET", GOOGLE, found)
-            except self._errors.TransportError as error:
-                words = " ".join(str(error).split())[:_WORDS]
-                raise ConnectionError(errno.EHOSTUNREACH, f"Google's log-in can't be reached: {words}") from error
             except self._errors.GoogleAuthError as error:
                 words = " ".join(str(error).split())[:_WORDS]
+                if error.retryable or isinstance(error, self._errors.TransportError):
+                    raise ConnectionError(errno.EHOSTUNREACH, f"Google's log-in can't be reached: {words}") from error
                 raise PermissionError(errno.EACCES, f"Google's credentials are refused: {words}: {_LOG_IN}") from error
         return found
 
