@@ -40,11 +40,12 @@ async def execute(request: web.Request, process: Process) -> web.WebSocketRespon
     command = process.entering(request.query.getall("command"))
     if command is None:
         raise web.HTTPBadRequest(text="container not running")
+    typed = request.query.get("input") or request.query.get("stdin")
     socket = web.WebSocketResponse(protocols=EXEC_PROTOCOLS)
     await socket.prepare(request)
     inside = await asyncio.create_subprocess_exec(
         *command,
-        stdin=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.PIPE if typed else asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={"PATH": os.defpath},
