@@ -38,7 +38,7 @@ class FixedPool:
         self.books: dict[str, Any] = {}
         self.events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._broken = broken
-        self._error = error or ConfigError("hosts can't be started: out of processes")
+        self._trouble = error or ConfigError("hosts can't be started: out of processes")
 
     def let_go(self) -> None:
         """Answers what has been asked."""
@@ -57,7 +57,7 @@ class FixedPool:
         self._enough.wait(PATIENCE)
         if self._broken:
             self._broken -= 1
-            raise self._error
+            raise self._trouble
         self.check(kind, count)
         free = [self.slice(n) for n in range(self.size) if f"v6e-{n}" not in exclude][:count]
         return Offer(tuple(free)) if len(free) == count else Offer(tuple(free), "all slices are busy", self._shared)

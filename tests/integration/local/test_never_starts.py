@@ -37,7 +37,7 @@ def give() -> int:
     return 7
 
 
-def failure_of(job: JobHandle) -> JobFailed:
+def failure_of(job: JobHandle[int]) -> JobFailed:
     with pytest.raises(JobFailed) as caught:
         job.result(timeout=170)
     return caught.value
