@@ -12,7 +12,10 @@ from kinetic_ray.backends.base import Entrance, Liveness, Need, Observation
 from kinetic_ray.backends.local import client, env, pool
 from kinetic_ray.backends.local.need import check_need
 from kinetic_ray.backends.local.paths import runtime_of
+from kinetic_ray.backends.local.siblings import answers_of_others
 from kinetic_ray.vault import Vault
+
+_DRIVEN = frozenset(state for state in Liveness if state.is_driven)
 
 
 class LocalBackend:
@@ -35,11 +38,18 @@ class LocalBackend:
         client.tell(runtime, {"op": "submit", "store": store_url, "job_id": job_id})
 
     def observe(self, store_url: str, job_id: str) -> Observation:
-        """What the supervisor knows of the job."""
-        answer = client.ask(self._home, {"op": "observe", "store": store_url, "job_id": job_id}, client.OBSERVE_S)
+        """What the supervisor knows of the job, or that of another environment, which may share the store."""
+        question = {"op": "observe", "store": store_url, "job_id": job_id}
+        answer = client.ask(self._home, question, client.OBSERVE_S)
         if answer is None:
-            return Observation(Liveness.DOWN, "no embedded cluster runs")
-        return Observation(Liveness(answer["state"]), answer.get("message", ""))
+            seen = Observation(Liveness.DOWN, "no embedded cluster runs")
+        else:
+            seen = Observation(Liveness(answer["state"]), answer.get("message", ""))
+        if seen.state in (Liveness.DOWN, Liveness.UNKNOWN):
+            for other in answers_of_others(runtime_of(self._home), question):
+                if other.get("state") in _DRIVEN:
+                    return Observation(Liveness(other["state"]), other.get("message", ""))
+        return seen
 
     def cancel(self, store_url: str, job_id: str) -> None:
         """Has the supervisor stop the job."""

@@ -13,7 +13,7 @@ from kinetic_ray.errors import ConfigError
 from kinetic_ray.version import __version__
 
 #: Socket paths end at 104 characters on some systems, so the folder is as near to the root as a user may write.
-_ROOT = Path("/tmp")
+CLUSTERS = Path("/tmp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,11 @@ class Runtime:
             )
 
 
+def prefix_of_user(uid: int) -> str:
+    """How the names of all runtime folders of a user begin."""
+    return f"kr{uid}-"
+
+
 def runtime_of(home: Path) -> Runtime:
     """The runtime folder of this user and interpreter with a KINETIC_HOME: nothing is shared across any of them.
 
@@ -109,4 +114,4 @@ def runtime_of(home: Path) -> Runtime:
         __version__,
     )
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:8]
-    return Runtime(_ROOT / f"kr{os.getuid()}-{digest}")
+    return Runtime(CLUSTERS / f"{prefix_of_user(os.getuid())}{digest}")
