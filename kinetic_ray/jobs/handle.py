@@ -149,7 +149,9 @@ class JobHandle(SwappedHandle, Generic[R]):
         """The files in the job's output folder, as paths or URLs that can be opened, sorted."""
         given = self.spec.output_dir
         if given is None:
-            return [self._store.uri(key) for key in self._store.walk(self._journal.keys.outputs)]
+            place = self._journal.keys.outputs
+            root = self._store.uri(place)  # below it the names are the user's, whatever they hold
+            return [root + key.removeprefix(place) for key in self._store.walk(place)]
         if "://" in given:
             raise UsageError(
                 f"outputs() of {self.job_id}: files under {given} can't be listed yet; look there directly"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +44,7 @@ class Progress:
         reached = min(self._newest.values())
         counts = [r for r in self._waiting if r.step <= reached]
         self._waiting = [r for r in self._waiting if r.step > reached]
-        return [{"step": r.step, "total": r.total, "metrics": _as_json(r.metrics)} for r in counts]
+        return [{"step": r.step, "total": r.total, "metrics": r.metrics} for r in counts]
 
     def next_look(self) -> float | None:
         """When :meth:`silent` may have something to say."""
@@ -78,8 +77,3 @@ class Progress:
             f"rank {rank} has reported {so_far} while others reported step {furthest}: "
             "a step counts once every rank has reported it, so call report() on all of them"
         )
-
-
-def _as_json(metrics: Mapping[str, float]) -> dict[str, float | str]:
-    """JSON has no word for a loss that is not a number, so such values become words: "nan", "inf", "-inf"."""
-    return {name: value if math.isfinite(value) else str(value) for name, value in metrics.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kinetic_ray.core.records import canonical
 from kinetic_ray.core.state import Event, EventKind
 from kinetic_ray.errors import StoreError
 from kinetic_ray.journal import DriverLog, Fenced
@@ -107,8 +109,8 @@ class Recorder:
                 closing = self._closing
                 now = time.monotonic()
                 events, tasks = self._collect(closing or now >= next_progress)
-            if events:
-                self._persist(partial(self._log.append, *events))
+            if writable := [one for each in events if (one := _writable(each)) is not None]:
+                self._persist(partial(self._log.append, *writable))
                 next_progress = time.monotonic() + _PROGRESS
             if tasks or (hints and (closing or now >= next_beat)):
                 hints = [task for task in (*hints, *tasks) if not self._try(task)]
@@ -154,3 +156,22 @@ class Recorder:
     def _give_up(self, failure: BaseException, stop: Stop) -> None:
         self._failure = failure
         self._inbox.put(StopAsked(stop, str(failure)))
+
+
+def _writable(event: Event) -> Event | None:
+    """An event as a record can hold it: what user code has put into one must never end the driver. None: left out."""
+    try:
+        json.loads(canonical(event.to_dict()))
+    except (TypeError, ValueError) as exc:
+        _LOG.warning("%s can't be written as it is: %s: %s", event.kind, type(exc).__name__, exc)
+        if event.kind is EventKind.PROGRESSED:
+            return None
+        return Event(event.kind, event.at, {name: _plain(value) for name, value in event.fields.items()})
+    return event
+
+
+def _plain(value: object) -> object:
+    try:
+        return json.loads(canonical(value))
+    except (TypeError, ValueError):
+        return f"({type(value).__name__})"  # its repr is foreign code as well

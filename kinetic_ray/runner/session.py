@@ -15,6 +15,9 @@ from typing import Any, SupportsFloat
 
 from kinetic_ray.errors import UsageError
 
+#: Of steps: more than a 64-bit number holds is a mistake.
+_TOO_MANY = 1 << 63
+
 #: Reports waiting to be sent; with this many waiting the oldest are dropped, since a newer step says more.
 QUEUE_LENGTH = 1024
 
@@ -166,6 +169,8 @@ def _whole(name: str, value: int) -> int:
         raise UsageError(f"report({name}=): expected a whole number, got {type(value).__name__}") from None
     if number < 0:
         raise UsageError(f"report({name}=): expected 0 or more, got {number}")
+    if number >= _TOO_MANY:
+        raise UsageError(f"report({name}=): expected less than 2**63")
     return number
 
 

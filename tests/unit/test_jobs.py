@@ -756,6 +756,19 @@ def test_progress_events_and_outputs(recorder: Recorder, store: Store) -> None:
     assert [name.rpartition("/outputs/")[2] for name in job.outputs()] == ["a/model.npz"]
 
 
+def test_output_files_may_have_any_name(tmp_path: Path) -> None:
+    names = ["back\\slash", "tab\tand\nline", "a b", "ü", ".hidden", "per%cent", "-", "\udcff", "deep/er\\/x?y#z"]
+    store = open_store(str(tmp_path / "store"))
+    journal = Recorder(store).running()
+    folder = Path(store.uri(journal.keys.outputs))
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name.encode(errors="replace").decode())
+    found = handle(journal).outputs()
+    assert sorted(found) == sorted(f"{folder}/{name}" for name in names)
+    assert all(Path(path).is_file() for path in found)
+
+
 @pytest.mark.parametrize("state", Liveness)
 def test_the_dashboard_has_a_page_of_a_job_that_its_cluster_knows(recorder: Recorder, state: Liveness) -> None:
     journal = recorder.running()

@@ -30,8 +30,9 @@ def test_a_single_rank_waits_for_nobody() -> None:
 def test_a_loss_that_is_no_number_survives_the_trip_through_the_store() -> None:
     bad = {"loss": math.nan, "up": math.inf, "down": -math.inf, "well": 1.0}
     (fields,) = Progress(1).add(0, report(1, **bad), 0.0)
-    stored = load_record("events", dump_record("events", fields))
-    state = fold([(1, Event(EventKind.PROGRESSED, 1.0, stored))])
+    event = Event(EventKind.PROGRESSED, 1.0, fields)
+    stored = load_record("events", dump_record("events", {"first": 1, "events": [event.to_dict()]}))
+    state = fold([(1, Event.from_dict(stored["events"][0]))])
     assert state.progress is not None
     assert math.isnan(state.progress.metrics["loss"])
     assert {name: value for name, value in state.progress.metrics.items() if name != "loss"} == {

@@ -233,15 +233,20 @@ def test_segments_are_merged_meanwhile(journal: JobJournal) -> None:
     assert kinds(journal) == ["Warned"] * 64
 
 
-def test_what_no_record_can_hold_stops_the_driver_too(journal: JobJournal) -> None:
-    inbox = Inbox()
-    recorder = Recorder(journal.claim({}), inbox)
-    recorder.add(EventKind.WARNED, message=object())
-    with pytest.raises(Stopped) as caught:
-        inbox.take()
-    assert caught.value.asked.stop is Stop.BROKEN
-    with pytest.raises(StoreError, match="records can't be written: TypeError"):
-        recorder.close()
+@pytest.mark.parametrize(
+    "awkward", [object(), {1: {2}}, float("nan"), 10**5000, [b"x"]], ids=lambda a: type(a).__name__
+)
+def test_what_no_record_can_hold_is_told_otherwise_and_stops_nobody(journal: JobJournal, awkward: object) -> None:
+    recorder = Recorder(journal.claim({}), Inbox())
+    recorder.add(EventKind.WARNED, message=awkward, rank=1)
+    recorder.add(EventKind.PROGRESSED, step=awkward, metrics={})
+    recorder.add(EventKind.PROGRESSED, step=1, metrics={"loss": float("nan")})
+    recorder.add(EventKind.WARNED, message="after it")
+    recorder.close()
+    (log,) = journal.epochs()
+    assert [str(event.kind) for event in log.events] == ["Warned", "Progressed", "Warned"]
+    assert isinstance(log.events[0].fields["message"], str) and log.events[0].fields["rank"] == 1
+    assert log.events[-1].fields["message"] == "after it"
 
 
 def test_its_thread_ends(journal: JobJournal) -> None:

@@ -29,6 +29,8 @@ def test_outside_of_a_job_one_is_alone(tmp_path: Path, monkeypatch: pytest.Monke
         ({"step": "one"}, "step"),
         ({"step": 1.5}, "step"),
         ({"step": -1}, "step"),
+        ({"step": 2**63}, "step"),
+        ({"step": 1, "total": 10**5000}, "total"),
         ({"step": 1, "total": "ten"}, "total"),
         ({"step": 1, "loss": "low"}, "loss"),
         ({"step": 1, "loss": None}, "loss"),

@@ -1,5 +1,6 @@
 """What a rank's process is to the user's code: like one that a shell has started, to its very end."""
 
+import math
 import os
 import signal
 import stat
@@ -19,7 +20,9 @@ def interrupt_a_child(folder: str) -> Any:
     import subprocess
     import sys
 
-    program = "import time\nprint('up', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('interrupted')"
+    program = (
+        "import time\nprint('up', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('interrupted')"
+    )
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     child.stdout.readline()
@@ -42,6 +45,22 @@ def test_signals_and_new_files_are_as_a_shells(own_cluster: Path, tmp_path: Path
     assert blocked == []
     assert ignored in (["SIGPIPE", "SIGXFSZ"], ["SIGPIPE"])  # as Python itself has them
     assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o666 & ~mask
+
+
+@kinetic.run(accelerator="cpu")
+def diverge() -> str:
+    """Reports what training reports when it has gone wrong, and what no metric should be."""
+    for step, loss in enumerate([float("nan"), 0.5, float("-inf"), 10**400, 1e308, -0.0, float("nan")]):
+        kinetic.report(step, total=7, loss=loss, fine=1.0)
+    return "value"
+
+
+def test_a_loss_that_is_no_number_costs_nothing(own_cluster: Path) -> None:
+    job = diverge.run_async()
+    assert job.result() == "value"
+    progress = job.progress()
+    assert progress is not None and progress.step == 6
+    assert math.isnan(progress.metrics["loss"]) and progress.metrics["fine"] == 1.0
 
 
 @kinetic.run(accelerator="cpu", hosts=2)
