@@ -124,6 +124,8 @@ class ContainerWorker:
             self._set(state=CREATING)
         puller = Puller(self._around, self._tell, lambda waiting: self._set(state=waiting), self._pause)
         image = await puller.pull(self.spec, first=self._runs == 0)
+        if image is not None and self.kind is Kind.INIT:
+            image = image.for_waiting()
         while image is not None and not self._stopping.is_set():
             try:
                 return await self._plan(image)

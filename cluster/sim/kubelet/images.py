@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 _NAME = re.compile(
@@ -36,6 +36,11 @@ class Image:
     nominal: bool = False
     exit_after: float | None = None
     exit_code: int = 0
+
+    def for_waiting(self) -> Image:
+        """The same for a container whose end is waited for: in name only, it comes at once."""
+        endless = self.nominal and self.exit_after is None
+        return replace(self, exit_after=0.0) if endless else self
 
 
 class PullError(Exception):

@@ -89,7 +89,7 @@ class LogView:
 
 def parse_query(query: Mapping[str, str], now: datetime | None = None) -> LogQuery:
     """What the API server passes on of a request for logs."""
-    since = query.get("sinceTime", "")
+    since = query.get("sinceTime", "").removesuffix("Z")  # kept moments have fractions: "." sorts below "Z"
     if query.get("sinceSeconds"):
         moment = (now or datetime.now(UTC)) - timedelta(seconds=int(query["sinceSeconds"]))
         since = moment.strftime("%Y-%m-%dT%H:%M:%S")
