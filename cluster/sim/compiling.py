@@ -92,6 +92,7 @@ class Compiler:
     def _env(self) -> dict[str, str]:
         """`-modcacherw`: what Go writes it protects from removal, too."""
         own = {
+            "GOPATH": str(self.workspace),
             "GOCACHE": str(self.workspace / "compiled"),
             "GOMODCACHE": str(self.workspace / "modules"),
             "GOFLAGS": "-mod=readonly -modcacherw",
