@@ -170,11 +170,17 @@ def _forget_the_zygote() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if mask := os.environ.get(UMASK):
         os.umask(int(mask, 8))
-    for signum in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(signum, signal.SIG_DFL)
+    for signum in signal.valid_signals():
+        if signum in (signal.SIGCHLD, signal.SIGTERM) or _is_passed_over(signum):
+            signal.signal(signum, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if (numpy_random := sys.modules.get("numpy.random")) is not None:
         numpy_random.seed()
+
+
+def _is_passed_over(signum: int) -> bool:
+    """Whether the cluster ignores a signal, as what a shell has put into the background does, and Python doesn't."""
+    return signal.getsignal(signum) is signal.SIG_IGN and signum not in (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def run_child(control: int, log: int, parent: int) -> int:

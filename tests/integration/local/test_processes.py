@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import stat
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(240
 def interrupt_a_child(folder: str) -> Any:
     """How this process treats signals and files, and whether what it starts can be interrupted."""
     import subprocess
-    import sys
 
     program = (
         "import time\nprint('up', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('interrupted')"
@@ -76,7 +76,7 @@ def go_on_in_threads(folder: str, how: str) -> str:
     def save() -> None:
         gate.wait()
         place.write_text("saved")
-        print("saved it", flush=True)
+        sys.stdout.write("saved it\n")
 
     if how == "thread":
         threading.Thread(target=save).start()
