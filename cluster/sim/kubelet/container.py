@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cluster.sim.kubelet import environment, events, launches, probes, shapes
 from cluster.sim.kubelet.client import ApiError, log
 from cluster.sim.kubelet.events import Event
-from cluster.sim.kubelet.fields import PodFacts
 from cluster.sim.kubelet.images import Image
-from cluster.sim.kubelet.launches import Launch, PodFolder, Setting
+from cluster.sim.kubelet.launches import Launch, Setting
 from cluster.sim.kubelet.objects import MissingError
+from cluster.sim.kubelet.pod_side import PodSide
 from cluster.sim.kubelet.prober import Prober, perform
 from cluster.sim.kubelet.probes import Answer, Probe, ProbeKind, Verdict
 from cluster.sim.kubelet.processes import Exit, Process, StartError
 from cluster.sim.kubelet.pulling import Puller
 from cluster.sim.kubelet.restarts import BackOff, is_restarted
-from cluster.sim.kubelet.sandbox import CommandError, Sandbox
+from cluster.sim.kubelet.sandbox import CommandError
 from cluster.sim.kubelet.shapes import Json, stamp
 from cluster.sim.kubelet.states import CREATING, ContainerStatus, Ended, Kind, Running, Waiting, exit_reason
 from cluster.sim.kubelet.surroundings import Surroundings
@@ -30,40 +28,6 @@ from cluster.sim.kubelet.volumes import VolumeError
 _LAST_GRACE, _KILLED_WITHIN, _CONFIG_RETRY, _HOOK_LIMIT = 2.0, 10.0, 1.0, 600.0
 _START_FAILED = 128
 _MESSAGE_BYTES, _MESSAGE_FROM_LOG = 4096, 2048
-
-
-class PodSide(Protocol):
-    """What a container asks of its pod."""
-
-    @property
-    def record(self) -> Json: ...
-
-    @property
-    def sandbox(self) -> Sandbox: ...
-
-    @property
-    def place(self) -> PodFolder: ...
-
-    @property
-    def sources(self) -> Mapping[str, Path]: ...
-
-    @property
-    def read_only(self) -> frozenset[str]: ...
-
-    def facts(self) -> PodFacts:
-        """What is known of the pod."""
-
-    def device_variables(self, container: Json) -> dict[str, str]:
-        """What device plugins put into a container."""
-
-    def tell(self, event: Event) -> None:
-        """Send an event."""
-
-    def changed(self) -> None:
-        """Have the pod's status written anew."""
-
-    async def present(self) -> None:
-        """Wait until the pod's host is there."""
 
 
 class ContainerWorker:
