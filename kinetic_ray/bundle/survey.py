@@ -58,6 +58,7 @@ class Survey:
         sent: What travels, the largest first.
         left_out: What doesn't, the largest first.
         problem: Why a call would be refused; "" where it wouldn't.
+        entries: What travels, as it is on this machine.
     """
 
     root: Path | None
@@ -66,6 +67,7 @@ class Survey:
     sent: tuple[Item, ...]
     left_out: tuple[Item, ...]
     problem: str = ""
+    entries: tuple[Entry, ...] = ()
 
     @property
     def size(self) -> int:
@@ -106,7 +108,15 @@ def survey(project: Project) -> Survey:
     left_out = [
         Item(_name_of(each), budget.size_of(each), _why_left_out(each), each.reason.why) for each in found.left_out
     ]
-    return Survey(project.root, _why_root(project), project.relative_cwd, _sorted(sent), _sorted(left_out), problem)
+    return Survey(
+        root=project.root,
+        why_root=_why_root(project),
+        cwd=project.relative_cwd,
+        sent=_sorted(sent),
+        left_out=_sorted(left_out),
+        problem=problem,
+        entries=(*entries, *outside),
+    )
 
 
 def _look(project: Project) -> Look:

@@ -227,3 +227,55 @@ def test_the_page_lists_every_key(project: Path) -> None:
     keys = {*found, *found["sent"][0], *found["left_out"][0]}
     row = next(line for line in PAGE.splitlines() if line.startswith("| `ship` |"))
     assert [key for key in keys if f"`{key}`" not in row] == []
+
+
+# What is new since the last call.
+
+
+def call(script: Path) -> str:
+    """A call of a function of the project; the job's id."""
+    text = (
+        "import kinetic_ray as kinetic\n"
+        "@kinetic.remote(backend='kinetic_ray.testing.thread_backend:ThreadBackend')\n"
+        "def f(): return 1\n"
+        "if __name__ == '__main__':\n    job = f.run_async()\n    job.result()\n    print(job.job_id)\n"
+    )
+    script.write_text(text)
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, script.name], cwd=script.parent, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()[-1]
+
+
+def test_what_is_new_or_changed_since_the_last_call_is_told(project: Path) -> None:
+    assert listed()["since"] is None
+    job_id = call(project / "train.py")
+    assert listed()["since"] == {"job_id": job_id, "new": [], "changed": [], "gone": []}
+    assert f"as at the last call ({job_id}): nothing would be sent again" in invoke().stdout
+    write(project, {"work.py": "x = 2", "pkg/added.py": "y"})
+    (project / "latest").unlink()
+    (project / "train.py").chmod(0o755)
+    found = listed()
+    assert found["since"] == {
+        "job_id": job_id,
+        "new": ["pkg/added.py"],
+        "changed": ["train.py", "work.py"],
+        "gone": ["latest"],
+    }
+    text = invoke().stdout
+    size = sum(each["size"] for each in found["sent"] if each["name"] in ("pkg/added.py", "train.py", "work.py"))
+    assert f"since the last call ({job_id}): 1 new, 2 changed, 1 gone; {size} B of new and changed files" in text
+    rows = [line.split(maxsplit=3)[2:] for line in text.splitlines() if "; in the project" in line]
+    assert rows == [
+        ["train.py", "changed; in the project"],
+        ["work.py", "changed; in the project"],
+        ["pkg/added.py", "new; in the project"],
+    ]
+
+
+def test_another_project_of_the_store_is_no_earlier_form_of_this_one(project: Path, tmp_path: Path) -> None:
+    other = write(tmp_path / "other", {"pyproject.toml": "", "a.py": "", "b.py": "", "c.py": ""})
+    job_id = call(project / "train.py")
+    call(other / "main.py")
+    assert listed()["since"]["job_id"] == job_id
+    assert json.loads(invoke(str(tmp_path / "other"), "--json").stdout)["since"]["job_id"] != job_id
