@@ -7,6 +7,7 @@ import contextlib
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from cluster.sim.kubelet import routing, shapes
 from cluster.sim.kubelet.client import log
@@ -148,8 +149,7 @@ class DnsServer(asyncio.DatagramProtocol):
         self._transport: asyncio.DatagramTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.DatagramTransport):
-            self._transport = transport
+        self._transport = cast("asyncio.DatagramTransport", transport)  # Python 3.11 has it as no subclass
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         with contextlib.suppress(ValueError):
