@@ -298,6 +298,11 @@ class PodWorker:
             if one.kind is Kind.SIDECAR:
                 await one.stop(grace)
 
+    async def ended(self) -> None:
+        """Wait until its containers have ended for good."""
+        if self._life is not None:
+            await asyncio.wait([self._life])
+
     def kill(self) -> None:
         """End all of it, now."""
         self.stopping = True
