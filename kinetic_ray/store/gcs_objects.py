@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 from kinetic_ray.store.gcs_wire import Answer, Wire
 
 _OK, _PARTIAL, _MISSING, _CONDITION, _PAST_END = (200, 204), 206, 404, 412, 416
+_PAGE = "1000"  # names in one answer: the most that there are
 #: Under this name an object tells who made it: a creation whose answer was lost is known again by it.
 _WRITER = "kinetic-writer"
 
@@ -95,7 +96,7 @@ class Objects:
 
     def names(self, prefix: str, *, deep: bool) -> Iterator[str]:
         """Names that begin with a prefix; unless `deep`, up to the next "/", with it."""
-        query = {"prefix": prefix, "fields": "prefixes,items(name),nextPageToken"}
+        query = {"prefix": prefix, "fields": "prefixes,items(name),nextPageToken", "maxResults": _PAGE}
         if not deep:
             query["delimiter"] = "/"
         while True:

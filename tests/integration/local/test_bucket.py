@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 import kinetic_ray as kinetic
+from kinetic_ray.backends.base import Liveness
 from kinetic_ray.backends.local import backend
+from kinetic_ray.backends.local.backend import LocalBackend
 from kinetic_ray.store import open_store
 from kinetic_ray.testing.fake_gcs import FakeGcs, fake_gcs, find_server
 from tests.waiting import wait_until
@@ -90,3 +92,14 @@ def test_a_job_is_cancelled_and_keeps_its_words(bucket: FakeGcs, tmp_path: Path)
     job.cancel()
     assert job.wait(90) == kinetic.JobStatus.STOPPED
     assert (job.phase().reason, job.logs(rank=1)) == ("Cancelled", "rank 1 is at work\n")
+
+
+def test_what_is_cleaned_up_stays_gone_though_ranks_still_print(bucket: FakeGcs, tmp_path: Path) -> None:
+    job = work.run_async(str(tmp_path))
+    wait_until((tmp_path / "at-1").exists, 120, "the ranks to run")
+    store, folder = job.store, f"jobs/{job.job_id}"
+    store.delete(f"{folder}/spec.json")  # as a cleanup from elsewhere that nobody here was told of
+    store.delete_tree(folder)
+    jobs = LocalBackend(Path(os.environ["KINETIC_HOME"]))
+    wait_until(lambda: jobs.observe(store.url, job.job_id).state is Liveness.GONE, 90, "its driver to end")
+    wait_until(lambda: store.walk(folder) == [], 60, "nothing to come back")
