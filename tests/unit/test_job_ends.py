@@ -97,6 +97,29 @@ def test_a_driver_that_comes_after_the_end_says_nothing(recorder: Recorder) -> N
     assert handle(journal).result() == 1
 
 
+# Large values.
+
+
+LARGE = b"x" * (2 << 20)
+
+
+def test_a_large_value_is_read(recorder: Recorder) -> None:
+    assert handle(recorder.succeeded(value=LARGE)).result() == LARGE
+
+
+@pytest.mark.parametrize("damage", ["a byte", "its end", "all of it"])
+def test_a_large_value_that_was_altered_is_refused_before_it_is_read(recorder: Recorder, damage: str) -> None:
+    journal = recorder.succeeded(value=LARGE)
+    key = journal.keys.value(1, 1, 0)
+    data = journal.store.get(key)
+    if damage == "all of it":
+        journal.store.delete(key)
+    else:
+        journal.store.put(key, data[:-1] if damage == "its end" else data[:-100] + b"y" + data[-99:])
+    with pytest.raises(kinetic.DataError, match="missing" if damage == "all of it" else "differs from its digest"):
+        handle(journal).result()
+
+
 # Exceptions of handles.
 
 
