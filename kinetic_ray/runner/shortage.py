@@ -41,16 +41,16 @@ class Neighbours:
     """The ranks of this user that share a machine's memory, each known by the process above it."""
 
     def __init__(self, folder: Path) -> None:
-        """Makes the folder.
-
-        Raises:
-            OSError: It can't be made, or is another user's.
-        """
+        """Makes nothing yet: the folder is there while one of them is."""
         self._folder = folder
-        self._make()
 
     def enter(self, rank: str, above: int) -> None:
-        """From now on a rank is known, which has all processes below one."""
+        """From now on a rank is known, which has all processes below one.
+
+        Raises:
+            OSError: The folder can't be made, or is another user's.
+            psutil.NoSuchProcess: That one has ended.
+        """
         told = f"{above} {psutil.Process(above).create_time()}"
         for _ in range(_TRIES):
             with contextlib.suppress(FileNotFoundError):  # the last one has just left
@@ -60,8 +60,8 @@ class Neighbours:
 
     def leave(self, rank: str) -> None:
         """The last one takes the folder along."""
-        (self._folder / rank).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # others are there, or just come
+            (self._folder / rank).unlink(missing_ok=True)
             if {file.name for file in self._folder.iterdir()} <= {_LOCK}:
                 (self._folder / _LOCK).unlink(missing_ok=True)
                 self._folder.rmdir()
@@ -128,7 +128,7 @@ class MemoryGuard:
         self._rank = str(child.pid)
         self._end = end
         self._meter = meter or Meter()
-        self._folder = folder or _folder()
+        self._neighbours = Neighbours(folder or _folder())
         self._allowed = allowed or allowed_by_environment()
         self._looks = deque([(-math.inf, self._meter.read())])
         self._seen = 0
@@ -136,7 +136,14 @@ class MemoryGuard:
         self._verdict = ""
 
     def begin(self) -> None:
-        """Watches in a thread of its own."""
+        """Watches in a thread of its own; the others know of the rank from here to its end."""
+        try:
+            self._neighbours.enter(self._rank, self._zygote)
+        except (OSError, psutil.Error) as exc:  # it is for others; the kernel is there as well
+            _LOG.warning("memory is not watched: %s", exc)
+            return
+        # Not by the thread, which a process that ends doesn't wait for.
+        self._ended.add_done_callback(lambda _: self._neighbours.leave(self._rank))
         threading.Thread(target=self._watch, name="kinetic-memory", daemon=True).start()
 
     def cause(self, code: int | None) -> str:
@@ -164,15 +171,14 @@ class MemoryGuard:
         if not memory.is_short and self._allowed is None:
             self._short_since = None
             return
-        neighbours = Neighbours(self._folder)
-        with neighbours.deciding() as is_my_turn:
+        with self._neighbours.deciding() as is_my_turn:
             if is_my_turn:
-                self._decide(neighbours, now)
+                self._decide(now)
 
-    def _decide(self, neighbours: Neighbours, now: float) -> None:
+    def _decide(self, now: float) -> None:
         memory = self._meter.read()  # another may have ended meanwhile
         own = self._rank
-        sizes = Sizes(neighbours.sizes(), self._allowed)
+        sizes = Sizes(self._neighbours.sizes(), self._allowed)
         if not memory.is_short and not sizes.exceed:
             self._short_since = None
             return
@@ -183,18 +189,10 @@ class MemoryGuard:
             self._end()
 
     def _watch(self) -> None:
-        try:
-            neighbours = Neighbours(self._folder)
-            neighbours.enter(self._rank, self._zygote)
-        except (OSError, psutil.Error) as exc:  # it is for others; the kernel is there as well
-            _LOG.warning("memory is not watched: %s", exc)
-            return
-        try:
-            while not wait([self._ended], self._looks[-1][1].pause).done:
-                with contextlib.suppress(OSError, psutil.Error):  # there are more looks to come
-                    self.look(time.monotonic())
-        finally:
-            neighbours.leave(self._rank)
+        while not wait([self._ended], self._looks[-1][1].pause).done:
+            with contextlib.suppress(OSError, psutil.Error):  # there are more looks to come
+                self.look(time.monotonic())
+        self._neighbours.leave(self._rank)  # the last look may have left its lock there
 
     def _kernel_did(self) -> str:
         """Whether the kernel killed for memory just now: not at some time in this rank's life, and not elsewhere."""
