@@ -90,8 +90,7 @@ class FakeGcs:
 
     def restart(self) -> None:
         """Starts it again after :meth:`kill`, under its old address and with its old objects."""
-        if not self._launch():
-            raise UsageError(f"{_NAME} does not start again at {self.url}")
+        wait_until(self._launch, _START_S, f"{_NAME} to start again at {self.url}")  # its port may be in use meanwhile
 
     def make_bucket(self, name: str) -> None:
         """Makes a bucket; nothing happens if there is one."""
