@@ -40,6 +40,8 @@ from kinetic_ray.store.patience import retried
 #: Seconds for exit handlers that user code has registered: a tracker's last flush, say.
 _EXIT_HANDLERS_OK, _EXIT_HANDLERS_FAILED = 60.0, 5.0
 _DRAIN = 10.0
+#: For threads that are no daemons, after a return: an upload of a large model takes a while.
+_THREADS = 1800.0
 #: The mask of new files of whoever started the cluster, whose own files are for nobody else; set on the embedded one.
 UMASK = "KINETIC_UMASK"
 _IOLBF = 1  # C's name for a stream that is written at each line
@@ -98,7 +100,7 @@ class Rank:
 
     def _finish(self) -> None:
         self._reporter.drain(_DRAIN)
-        await_threads()
+        await_threads(_THREADS)
         run_exit_handlers(_EXIT_HANDLERS_OK)
         if self._task.runtime == "jax":
             distributed.leave(self._task)

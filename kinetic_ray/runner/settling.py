@@ -22,9 +22,6 @@ from kinetic_ray.errors import DataError, PayloadError
 from kinetic_ray.runner import session
 from kinetic_ray.runner.task import CODE, RankTask, mirrored_folder
 
-#: Seconds after which it is said that threads are waited for.
-_SILENCE = 10.0
-
 
 def code_root(task: RankTask) -> Path:
     """The folder that the bundle is unpacked into."""
@@ -151,24 +148,29 @@ def pose_as_main(function: Callable[..., object]) -> None:
     sys.modules["__main__"] = main
 
 
-def await_threads(patience: float | None = None) -> None:
+def await_threads(patience: float, silence: float = 10.0) -> None:
     """Waits for threads that are no daemons, as Python does at its end: one may be writing a checkpoint still.
 
-    Those of executors are told first that nothing more comes.
+    Those of executors are told first that nothing more comes. Not for ever, as Python would: the value is there, and one
+    thread that was forgotten must not cost it, nor hold a slice.
 
     Args:
-        patience: Seconds; None = as long as they take, which a line in the log tells after a while.
+        patience: Seconds.
+        silence: Seconds after which it is said that they are waited for.
     """
     joining = threading.Thread(target=_join_threads, name="kinetic-joining", daemon=True)
     joining.start()
-    joining.join(_SILENCE if patience is None else patience)
-    if not joining.is_alive():
-        return
+    joining.join(min(silence, patience))
+    if joining.is_alive() and patience > silence:
+        _say_who(f"they are waited for, up to {patience:g} s")
+        joining.join(patience - silence)
+    if joining.is_alive():
+        _say_who("they were left")
+
+
+def _say_who(told: str) -> None:
     left = ", ".join(thread.name for thread in _open_threads())
-    told = "goes on until they end (timeout= bounds that)" if patience is None else "they were left"
     print(f"kinetic: threads that are no daemons still run ({left}): {told}", file=sys.__stderr__, flush=True)
-    if patience is None:
-        joining.join()
 
 
 def _join_threads() -> None:

@@ -181,13 +181,6 @@ def report_steps(count: int) -> None:
         session.report(step, total=count, loss=1.0 / (step + 1))
 
 
-def leave_thread() -> str:
-    import threading
-
-    threading.Thread(target=threading.Event().wait).start()
-    return "done"
-
-
 def register_exit(path: str) -> None:
     import atexit
 

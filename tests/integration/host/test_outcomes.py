@@ -133,10 +133,6 @@ def test_last_words_before_a_kill_are_in_the_log(gang_of: MakeGang) -> None:
     assert outcome.log_tail.splitlines() == ["from C", "last words"]
 
 
-def test_a_lingering_thread_does_not_keep_the_rank(gang_of: MakeGang) -> None:
-    assert gang_of().run(programs.leave_thread) == ["done"]
-
-
 def test_exit_handlers_run(gang_of: MakeGang, tmp_path: Path) -> None:
     gang_of().run(programs.register_exit, str(tmp_path / "flushed"))
     assert (tmp_path / "flushed").read_text() == "flushed"
