@@ -151,8 +151,8 @@ def pose_as_main(function: Callable[..., object]) -> None:
 def await_threads(patience: float, silence: float = 10.0) -> None:
     """Waits for threads that are no daemons, as Python does at its end: one may be writing a checkpoint still.
 
-    Those of executors are told first that nothing more comes. Not for ever, as Python would: the value is there, and one
-    thread that was forgotten must not cost it, nor hold a slice.
+    Those of executors are told first that nothing more comes. Not for ever, as Python would: the value is there, and
+    one thread that was forgotten must not cost it, nor hold a slice.
 
     Args:
         patience: Seconds.
