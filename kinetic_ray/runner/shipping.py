@@ -83,9 +83,9 @@ class OutputMirror:
         Args:
             last: Nobody writes any more. Else a file that has changed since the last call waits for the next.
         """
+        self._learn_fetched()  # before the look: what is noted was here by then
         here = _files(self._folder)
         before, self._seen = self._seen, here
-        self._forget_fetched(here)
         for name, stamp in sorted(here.items()):
             if self._sent.get(name) != stamp and (last or before.get(name) == stamp):
                 self._send(name, stamp)
@@ -104,14 +104,13 @@ class OutputMirror:
             _LOG.warning("an output file stays on its host: %s", hostile)
         self._sent[name] = stamp
 
-    def _forget_fetched(self, here: dict[str, Stamp]) -> None:
-        """What the rank's process has fetched from the store is there already."""
+    def _learn_fetched(self) -> None:
+        """What the rank's process has fetched from the store was there already, whatever became of it since."""
         note = fetched_note(self._folder)
         if note.exists():
             for line in note.read_text(encoding="utf-8").splitlines():
                 size, changed, name = line.split(" ", 2)
-                if here.get(name) == (stamp := (int(size), int(changed))):
-                    self._sent.setdefault(name, stamp)
+                self._sent.setdefault(name, (int(size), int(changed)))
             note.unlink()
 
 

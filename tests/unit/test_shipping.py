@@ -161,11 +161,12 @@ def test_odd_files_hold_nothing_up(store: Store, folder: Path) -> None:
 
 
 def test_the_next_attempt_finds_the_files_and_sends_none_of_them_again(store: Store, folder: Path) -> None:
-    for name, data in {"a": b"one", "deep/b": b"two"}.items():
+    for name, data in {"a": b"one", "deep/b": b"two", "old": b"three"}.items():
         store.put(f"{OUTPUTS}/{name}", data)
     fetch_outputs(store, OUTPUTS, folder)
     assert ((folder / "a").read_bytes(), (folder / "deep" / "b").read_bytes()) == (b"one", b"two")
     (folder / "a").write_bytes(b"changed")
+    (folder / "old").unlink()
     store.delete(f"{OUTPUTS}/deep/b")  # to see whether it is sent
     mirror = OutputMirror(store, OUTPUTS, folder)
     mirror.mirror(last=True)
