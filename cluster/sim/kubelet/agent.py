@@ -59,13 +59,13 @@ class Kubelet:
         self._bound: dict[str, Json] = {}  # pods of nodes that we haven't heard of yet
         self._network = Network(options.dns_extra)
         self._tasks: list[asyncio.Task[None]] = []
-        self._failed = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._wrong: BaseException | None = None
 
     async def run(self) -> None:
-        """Play until told to end; then leave nothing behind."""
-        stop = asyncio.Event()
+        """Play until told to end, or until something unforeseen happens; then leave nothing behind."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
         memory = cgroups.find_tree(self._options.prefix) if self._options.memory_limits else None
         api = HttpApi(self._options.server, self._options.token_file.read_text().strip(), str(self._options.ca))
         connector = aiohttp.TCPConnector(ssl=False, force_close=True)
@@ -78,16 +78,26 @@ class Kubelet:
             try:
                 await self._serve(api, around, server)
                 log("process kubelet is up")
-                await stop.wait()
+                await self._stop.wait()
             finally:
                 await self._end()
                 await server.stop()
                 await api.close()
         if memory is not None:
             memory.remove()
+        if self._wrong is not None:
+            raise self._wrong
 
     def _go(self, work: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.create_task(work))
+        task = asyncio.create_task(work)
+        self._tasks.append(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        """A kubelet that has lost one of its parts is none: it ends, and says why."""
+        if not task.cancelled() and task.exception() is not None:
+            self._wrong = self._wrong or task.exception()
+            self._stop.set()
 
     async def _serve(self, api: HttpApi, around: Surroundings, server: KubeletServer) -> None:
         await command("ip", "addr", "replace", f"{self._options.dns_ip}/32", "dev", BRIDGE)

@@ -227,9 +227,14 @@ class ContainerWorker:
         probe = probes.probe(self.spec, kind, self._pod.sandbox.address)
         if probe is None:
             return None
-        options = self._around.options
-        scales = (options.probe_scale, options.probe_timeout_scale)
-        return Prober(probe, process, self._around.http, scales, lambda answer: self._unhealthy(kind, answer))
+        asked, options = probe, self._around.options
+
+        async def ask() -> Answer:
+            await self._pod.present()  # nobody asks while the host is away
+            limit = asked.timeout * options.probe_timeout_scale
+            return await perform(asked.action, process, self._around.http, limit)
+
+        return Prober(probe, ask, options.probe_scale, lambda answer: self._unhealthy(kind, answer))
 
     def _unhealthy(self, kind: ProbeKind, answer: Answer) -> None:
         self._tell(events.unhealthy(kind, answer.said))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import traceback
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,7 +180,7 @@ class PodWorker:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            log("pod", shapes.name_of(self.record), repr(task.exception()))
+            log("pod", shapes.name_of(self.record), "".join(traceback.format_exception(task.exception())))
 
     async def _run(self) -> None:
         self.changed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 
@@ -62,35 +62,28 @@ class Prober:
     """Asks one container the same question again and again."""
 
     def __init__(
-        self,
-        probe: Probe,
-        process: Process,
-        http: aiohttp.ClientSession,
-        scales: tuple[float, float],
-        failed: Callable[[Answer], None],
+        self, probe: Probe, ask: Callable[[], Awaitable[Answer]], scale: float, failed: Callable[[Answer], None]
     ) -> None:
-        """Take what is asked, and of whom.
+        """Take what is asked, and how.
 
         Args:
             probe: The question.
-            process: Who is asked.
-            http: Asks servers.
-            scales: Factors for periods and for time-outs.
+            ask: Asks once.
+            scale: Factor for delay and period.
             failed: Told of every bad answer.
         """
         self._probe = probe
-        self._process = process
-        self._http = http
-        self._period_scale, self._timeout_scale = scales
+        self._ask = ask
+        self._scale = scale
         self._failed = failed
 
     async def until_decided(self, tally: Tally | None = None) -> Verdict:
         """Ask until the answers mean something; begins at once where there is a tally to go on from."""
         if tally is None:
-            await asyncio.sleep(self._probe.delay * self._period_scale)
+            await asyncio.sleep(self._probe.delay * self._scale)
         tally = tally or Tally()
         while True:
-            answer = await perform(self._probe.action, self._process, self._http, self._timeout)
+            answer = await self._ask()
             tally = tally.after(answer)
             if not answer.good:
                 self._failed(answer)
@@ -99,12 +92,8 @@ class Prober:
                 return verdict
             await self._pause()
 
-    @property
-    def _timeout(self) -> float:
-        return self._probe.timeout * self._timeout_scale
-
     async def _pause(self) -> None:
-        await asyncio.sleep(max(self._probe.period * self._period_scale, _SHORTEST_PERIOD))
+        await asyncio.sleep(max(self._probe.period * self._scale, _SHORTEST_PERIOD))
 
     async def for_ever(self, decided: Callable[[Verdict], None]) -> None:
         """Ask for ever; tell of each verdict."""
