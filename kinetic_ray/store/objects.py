@@ -23,7 +23,7 @@ Keys = list[str]  # inside Store, `list` is its method
 
 @final
 class Store:
-    """Objects by key, as :func:`open_store` gives it. Safe to use from several threads and, a folder, processes.
+    """Objects by key, as :func:`open_store` gives it. Safe to use from several threads, and processes but for memory.
 
     Keys are relative names with "/" between the parts; no key is another one's prefix. A reader sees an object whole
     or not at all, whatever kills its writer. All methods raise UsageError for a name that can't be a key, and

@@ -4,6 +4,7 @@
 - `kinetic_ray.testing.fixtures`: the same as a pytest plugin. Only this module, and the contract suites, need pytest.
 - :func:`wait_for`, :func:`wait_until`: waiting for a job's phase, or for anything, with a deadline.
 - `kinetic_ray.testing.thread_backend`: jobs in threads, for tests that need no cluster at all.
+- `kinetic_ray.testing.fake_gcs`: buckets on this machine, for `gs://` stores without an account.
 - `kinetic_ray.testing.store_contract`: what every store has to pass.
 """
 

@@ -3,12 +3,16 @@
 import os
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kinetic_ray.core.names import JobKeys
+from kinetic_ray.core.state import JobState
+from kinetic_ray.jobs.logs import LogPump, find_log, read_log, read_tail
 from kinetic_ray.runner.shipping import Courier, LogShipper, OutputMirror, append_to_log, fetch_outputs, fetched_note
 from kinetic_ray.runner.task import RankTask, mirrored_folder
 from kinetic_ray.store import Growing, Store, open_store
@@ -104,6 +108,30 @@ def test_a_log_is_shipped_while_it_grows(store: Store, log: Path) -> None:
         wait_until(lambda: Growing(store, KEY).exists() and Growing(store, KEY).read(0) == b"first\n", 30, "the line")
     finally:
         courier.finish()
+
+
+def test_who_follows_a_log_sees_each_byte_once_whatever_is_merged_meanwhile(store: Store, log: Path) -> None:
+    keys = JobKeys("job-0000000000e008000000000000")
+    state = replace(JobState(), epoch=1, attempt=1)
+    shipper = LogShipper(Growing(store, keys.log(1, 1, 0)), log)
+    pump, tailing, seen = LogPump(store, keys), None, b""
+    for number in range(100):
+        add(log, f"line {number}\n".encode())
+        shipper.ship()
+        if number % 3 == 0:
+            seen += pump.read(state)
+        if number == 50:
+            tailing = LogPump(store, keys, tail=2)
+            assert tailing.read(state) == b"line 49\nline 50\n"
+    seen += pump.read(state)
+    shipper.close()
+    assert seen == log.read_bytes()
+    assert tailing is not None
+    assert tailing.read(state).startswith(b"line 51\n")
+    key = find_log(store, keys, 0)
+    assert key is not None
+    assert (read_log(store, key), read_tail(store, key, 2)) == (log.read_text(), "line 98\nline 99")
+    assert find_log(store, keys, 1) is None
 
 
 def test_the_word_of_who_could_not_start_a_rank_follows_what_is_there(store: Store, tmp_path: Path) -> None:
