@@ -20,7 +20,7 @@ _STDOUT = 1
 _CHUNK = 1 << 18
 #: What is written at once: a part of a full pipe's room that one can see go.
 _PIECE = 1 << 15
-#: Between two looks at a log that has just grown, and at most, while it doesn't.
+#: Between two looks at a log that has just grown, and at most, while it doesn't; longer where looks are paid for.
 _SOON, _LATE = 0.1, 1.0
 
 
@@ -53,6 +53,7 @@ class Echo:
         self._epoch = epoch
         self._out = out
         self._patience = patience
+        self._soon, self._late = max(_SOON, store.pace), max(_LATE, 2 * store.pace)
         self._waiting: queue.SimpleQueue[_Log | str | None] = queue.SimpleQueue()
         self._written = 0
         self._at_line_start = True
@@ -96,7 +97,7 @@ class Echo:
 
     def _copy(self, log: _Log) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        offset, pause = 0, _SOON
+        offset, pause = 0, self._soon
         while True:
             over = log.over.is_set()  # before the look, which then is the last one
             data = self._read(log.key, offset)
@@ -105,7 +106,7 @@ class Echo:
             if over and data is not None and len(data) < _CHUNK:
                 break
             if data is None or len(data) < _CHUNK:
-                pause = _SOON if data else min(2 * pause, _LATE)
+                pause = self._soon if data else min(2 * pause, self._late)
                 time.sleep(pause) if over else log.over.wait(pause)
         self._write(decoder.decode(b"", final=True))
         if not self._at_line_start:

@@ -139,6 +139,8 @@ def test_a_reader_that_has_gone_is_no_error() -> None:
 class _Away:
     """A store that is out of reach, as often as is said."""
 
+    pace = 0.0
+
     def __init__(self, store: Store, times: int) -> None:
         self._store = store
         self._left = times
