@@ -78,21 +78,26 @@ def test_what_a_pod_finds(pods: Pods) -> None:
 
 def test_commands_inside_ports_and_services(pods: Pods) -> None:
     probe = {"httpGet": {"port": 8000, "path": "/"}, "periodSeconds": 1}
+    service = {
+        "metadata": {"name": "svc"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8000}]},
+    }
+    pods.plane.api.create(f"/api/v1/namespaces/{pods.namespace}/services", service)
     pods.run("web", "mkdir /w; cd /w; echo hello > index.html; exec python3 -m http.server", readinessProbe=probe)
-    address = pods.wait_ready("web")["status"]["podIP"]
+    pods.wait_ready("web")
+    pods.plane.api.patch(f"{pods.path}/web", {"metadata": {"labels": {"app": "web"}}})
     code, out, wrong = pods.execute("web", "sh", "-c", "cat; hostname; echo oh >&2; exit 7", typed=b"typed ")
     assert (code, out, wrong) == (7, "typed web\n", "oh\n")
     assert pods.execute("web", "true")[0] == 0
     answer = pods.through_forward("web", 8000, b"GET / HTTP/1.0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.0 200")
     assert answer.endswith(b"hello\n")
-    code, out, _ = pods.execute(
-        "web",
-        "python3",
-        "-c",
-        f"import urllib.request as u; print(u.urlopen('http://{address}:8000').status)",
-    )
-    assert (code, out) == (0, "200\n")
+    ask = "import urllib.request as u; print(u.urlopen('http://svc').status)"
+
+    def is_served() -> bool:
+        return pods.execute("web", "python3", "-c", ask)[:2] == (0, "200\n")
+
+    wait_until(is_served, PATIENCE, "the service to lead to the pod", 0.2)
 
 
 @pytest.mark.parametrize(

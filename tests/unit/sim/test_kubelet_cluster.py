@@ -1,8 +1,10 @@
 """What the kubelet does for the whole cluster: names, services, TPUs, faults of hosts, logs."""
 
+import asyncio
 import base64
 import contextlib
 import json
+import socket
 import struct
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +18,7 @@ from cluster.sim.kubelet import cgroups, faults, routing, tpu_webhook, tpus
 from cluster.sim.kubelet.cgroups import CgroupTree
 from cluster.sim.kubelet.faults import Fault, ForcedExit, NodeFault
 from cluster.sim.kubelet.logs import LogQuery, LogView, Stamper, parse_query
+from cluster.sim.kubelet.network import DnsServer, Network, splice
 from cluster.sim.kubelet.options import parse
 from cluster.sim.kubelet.streams import exit_status
 from cluster.sim.kubelet.tpus import HostShape
@@ -86,6 +89,47 @@ def test_dns_packets(kind: int, addresses: tuple[str, ...] | None, code: int, co
 def test_packets_that_are_no_question_are_refused(packet: bytes) -> None:
     with contextlib.suppress(ValueError):  # and nothing else
         routing.question(packet)
+
+
+def test_the_dns_answers_over_its_socket() -> None:
+    async def ask() -> bytes:
+        network, loop = Network({"a.b": "10.0.0.7"}), asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(lambda: DnsServer(network), ("127.0.0.1", 0))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+            link.setblocking(False)
+            await loop.sock_connect(link, transport.get_extra_info("sockname"))
+            await loop.sock_sendall(link, b"no question")
+            await loop.sock_sendall(link, query("a.b"))
+            answer = await asyncio.wait_for(loop.sock_recv(link, 512), 20)
+        transport.close()
+        return answer
+
+    assert asyncio.run(ask()).endswith(socket.inet_aton("10.0.0.7"))
+
+
+def test_bytes_pass_both_ways_until_both_have_ended() -> None:
+    async def upper(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.read()).upper())
+        writer.close()
+
+    async def ask() -> bytes:
+        behind = await asyncio.start_server(upper, "127.0.0.1", 0)
+        place = behind.sockets[0].getsockname()
+
+        async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await splice(reader, writer, *await asyncio.open_connection(*place))
+
+        before = await asyncio.start_server(pass_on, "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*before.sockets[0].getsockname())
+        writer.write(b"hello")
+        writer.write_eof()
+        answer = await asyncio.wait_for(reader.read(), 20)
+        for one in (writer, before, behind):
+            one.close()
+            await one.wait_closed()
+        return answer
+
+    assert asyncio.run(ask()) == b"HELLO"
 
 
 def test_files_that_every_container_finds() -> None:
