@@ -235,6 +235,8 @@ def test_chips_come_with_what_the_device_plugin_tells(pods: Pods) -> None:
 
 def test_a_killed_kubelet_takes_its_pods_along_and_runs_them_anew(pods: Pods) -> None:
     pods.run("again", "cat /proc/sys/kernel/random/uuid; sleep 1000", {"restartPolicy": "Always"})
+    pods.run("once", "sleep 1000")
+    pods.wait_ready("once")
     pods.wait_ready("again")
     first = pods.wait_log("again", "-")
     pods.plane.restart("kubelet")
@@ -246,6 +248,8 @@ def test_a_killed_kubelet_takes_its_pods_along_and_runs_them_anew(pods: Pods) ->
             return False
 
     wait_until(is_new, PATIENCE, "the pod to run anew", 0.2)
+    pods.wait_phase("once", "Failed")
+    assert pods.state("once")["terminated"]["reason"] == "ContainerStatusUnknown"
 
 
 def test_a_webhook_names_the_hosts_of_a_slice(programs: Programs, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
-from cluster.sim.kubelet import events, faults, shapes
+from cluster.sim.kubelet import events, faults, shapes, states
 from cluster.sim.kubelet.client import MERGE, STRATEGIC, ApiError, log
 from cluster.sim.kubelet.events import Event
 from cluster.sim.kubelet.faults import Fault, NodeFault
@@ -183,8 +183,12 @@ class NodeWorker:
             self._admit(uid, record)
 
     def _admit(self, uid: str, record: Json) -> None:
+        gone = states.lost(record, stamp())
         if self._shutting_down:
-            self._spawn(self._refuse(record))
+            refused = {"reason": faults.REFUSED_REASON, "message": faults.REFUSED_MESSAGE}
+            gone = {"phase": "Failed", **refused}
+        if gone is not None:
+            self._spawn(self._give_up(record, gone))
             return
         self.pods[uid] = worker = PodWorker(record, self, self._around)
         worker.start()
@@ -194,8 +198,8 @@ class NodeWorker:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _refuse(self, record: Json) -> None:
-        status = {"phase": "Failed", "reason": faults.REFUSED_REASON, "message": faults.REFUSED_MESSAGE}
+    async def _give_up(self, record: Json, status: Json) -> None:
+        """Say of a pod that it won't run."""
         body: Json = {"metadata": {"uid": shapes.uid_of(record)}, "status": status}
         with contextlib.suppress(ApiError):
             await self._around.api.call("PATCH", f"{_path(record)}/status", body, STRATEGIC)

@@ -117,3 +117,23 @@ def exit_reason(code: int, out_of_memory: bool) -> str:
     if out_of_memory:
         return "OOMKilled"
     return "Completed" if code == 0 else "Error"
+
+
+def lost(pod: Json, now: str) -> Json | None:
+    """The status of a pod whose containers ended with the kubelet before this one; None if they may run (again).
+
+    A pod that restarts is run anew, as after a reboot. One that never restarts must not do its work twice.
+    """
+    status = pod.get("status") or {}
+    before = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    begun = any("waiting" not in one["state"] for one in before)
+    if pod["spec"].get("restartPolicy") != "Never" or not begun:
+        return None
+    message = "The container could not be located when the pod was terminated"
+    ended = []
+    for one in status.get("containerStatuses") or []:
+        since = (one["state"].get("running") or {}).get("startedAt") or now
+        state = Ended(137, "ContainerStatusUnknown", since, now, message).json()
+        gone = one if "terminated" in one["state"] else {**one, "state": state, "ready": False, "started": False}
+        ended.append(gone)
+    return {"phase": "Failed", "containerStatuses": ended}

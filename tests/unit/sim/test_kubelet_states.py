@@ -10,7 +10,18 @@ from cluster.sim.kubelet import events, probes, quantities
 from cluster.sim.kubelet.phases import Phase, conditions, gates_of, phase
 from cluster.sim.kubelet.probes import Answer, Command, Connect, Fetch, Probe, ProbeKind, Sleep, Tally, Verdict
 from cluster.sim.kubelet.restarts import BackOff, is_restarted, spoken
-from cluster.sim.kubelet.states import CREATING, ContainerStatus, Ended, Kind, Running, State, Waiting, exit_reason
+from cluster.sim.kubelet.shapes import Json
+from cluster.sim.kubelet.states import (
+    CREATING,
+    ContainerStatus,
+    Ended,
+    Kind,
+    Running,
+    State,
+    Waiting,
+    exit_reason,
+    lost,
+)
 
 RUNNING, DONE, FAILED = Running("t"), Ended(0, "Completed", "t", "t"), Ended(1, "Error", "t", "t")
 LOOPING = Waiting("CrashLoopBackOff")
@@ -202,3 +213,30 @@ def test_events_are_the_sentences_of_a_kubelet() -> None:
     assert record["involvedObject"]["namespace"] == record["metadata"]["namespace"] == "n"
     assert record["source"] == {"component": "kubelet", "host": "node-1"}
     assert (record["type"], record["reason"]) == ("Warning", "FailedMount")
+
+
+@pytest.mark.parametrize(
+    ("policy", "state", "is_lost"),
+    [
+        ("Never", {"running": {"startedAt": "1"}}, True),
+        ("Never", {"waiting": {"reason": "ContainerCreating"}}, False),
+        ("Always", {"running": {"startedAt": "1"}}, False),
+    ],
+)
+def test_what_must_not_be_done_twice_is_lost_with_its_kubelet(policy: str, state: Json, is_lost: bool) -> None:
+    status = {"containerStatuses": [{"name": "main", "state": state, "ready": True, "started": True}]}
+    found = lost({"spec": {"restartPolicy": policy}, "status": status}, "2")
+    assert (found is not None) is is_lost
+    if found:
+        ended = found["containerStatuses"][0]
+        assert (found["phase"], ended["ready"]) == ("Failed", False)
+        terminated = ended["state"]["terminated"]
+        assert (terminated["exitCode"], terminated["reason"], terminated["startedAt"]) == (
+            137,
+            "ContainerStatusUnknown",
+            "1",
+        )
+
+
+def test_a_new_pod_is_not_lost() -> None:
+    assert lost({"spec": {"restartPolicy": "Never"}, "status": {}}, "2") is None
