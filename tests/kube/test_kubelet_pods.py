@@ -1,6 +1,8 @@
 """Pods that really run: what they find, how they are reached, how they end."""
 
+import json
 import sys
+import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,6 +252,30 @@ def test_a_killed_kubelet_takes_its_pods_along_and_runs_them_anew(pods: Pods) ->
     wait_until(is_new, PATIENCE, "the pod to run anew", 0.2)
     pods.wait_phase("once", "Failed")
     assert pods.state("once")["terminated"]["reason"] == "ContainerStatusUnknown"
+
+
+def test_a_bucket_is_a_volume_that_shows_its_objects(pods: Pods) -> None:
+    bucket = pods.namespace
+    store = pods.plane.gcs_url
+    _post(f"{store}/storage/v1/b?project=p", json.dumps({"name": bucket}).encode(), "application/json")
+    _post(f"{store}/upload/storage/v1/b/{bucket}/o?uploadType=media&name=in%2Fa", b"from-store", "text/plain")
+    csi = {"driver": "gcsfuse.csi.storage.gke.io", "readOnly": True, "volumeAttributes": {"bucketName": bucket}}
+    pods.run(
+        "fuse",
+        "cat /data/in/a; echo x > /data/out || echo refused",
+        {"volumes": [{"name": "data", "csi": csi}]},
+        volumeMounts=[{"name": "data", "mountPath": "/data"}],
+    )
+    pods.wait_phase("fuse", "Succeeded")
+    log = pods.log("fuse")
+    assert log.startswith("from-store")
+    assert log.endswith("refused\n")
+
+
+def _post(url: str, body: bytes, kind: str) -> None:
+    request = urllib.request.Request(url, body, {"Content-Type": kind}, method="POST")
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        answer.read()
 
 
 def test_a_webhook_names_the_hosts_of_a_slice(programs: Programs, tmp_path: Path) -> None:

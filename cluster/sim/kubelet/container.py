@@ -52,17 +52,21 @@ class ContainerWorker:
         """Run it until it has ended for good, or is told to stop."""
         back_off = BackOff(self._around.options.backoff_scale)
         while True:
+            await self._pod.present()
             launch = await self._prepare()
             if launch is None:
                 return
             began = time.monotonic()
             code = await self._live(launch)
+            lasted = time.monotonic() - began
+            if code is None:
+                continue
             if self._stopping.is_set() or not is_restarted(self._policy, self.kind, code):
                 return
             await self._pod.present()
             if back_off.failures and not await self._wait_to_restart(back_off):
                 return
-            back_off = back_off.after(time.monotonic() - began)
+            back_off = back_off.after(lasted)
             self._set(last=self._last())
 
     async def _wait_to_restart(self, back_off: BackOff) -> bool:
@@ -119,14 +123,14 @@ class ContainerWorker:
 
     # While it runs.
 
-    async def _live(self, launch: Launch) -> int:
-        """One run, from its start to its end; gives its exit code."""
+    async def _live(self, launch: Launch) -> int | None:
+        """One run, from its start to its end; gives its exit code, None if there was no place for it."""
         try:
             self.process = process = await self._pod.sandbox.launch(launch)
         except CommandError as wrong:
             self._pod.tell(events.sandbox_failed(str(wrong)))
             await self._pause(_CONFIG_RETRY)
-            return 1
+            return None
         except StartError as wrong:
             return self._not_started(str(wrong))
         self._over.clear()

@@ -322,7 +322,8 @@ class PodWorker:
     async def force(self) -> None:
         """Take all of it away: its record is gone already."""
         self.kill()
-        await asyncio.wait([*self._running.values()] or [asyncio.create_task(asyncio.sleep(0))], timeout=_WIND_UP)
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=_WIND_UP)
         await self.close()
 
     async def close(self) -> None:

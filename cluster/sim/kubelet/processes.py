@@ -123,7 +123,11 @@ class ShimProcess:
         heard, told = os.pipe()
         try:
             process = await cls._spawn(launch, place, told)
-            said = (await asyncio.to_thread(os.read, heard, _PIECE)).decode(errors="replace")
+            try:
+                said = (await asyncio.to_thread(os.read, heard, _PIECE)).decode(errors="replace")
+            except BaseException:
+                process.kill()  # nobody would know of it any more
+                raise
         finally:
             os.close(heard)
         if said.startswith("pid:"):
