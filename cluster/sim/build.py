@@ -30,6 +30,7 @@ _BINARY = "kube-plane"
 _OPERATOR_MODULE = "github.com/ray-project/kuberay/ray-operator"
 _FORMAT = "1"  # of what a build leaves; counts in its hash
 _STRIPPED = "-s -w"
+_UNFINISHED = "new-"
 _RBAC = ("service_account", "role", "role_binding", "leader_election_role", "leader_election_role_binding")
 
 Progress = Callable[[str], None]
@@ -108,12 +109,14 @@ def _build_missing(cache: Path, progress: Progress) -> None:
     go = find_go()
     if go is None:
         raise FileNotFoundError("there is no Go to build the control plane with")
+    for unfinished in cache.glob(f"{_UNFINISHED}*"):  # of a build that was killed
+        shutil.rmtree(unfinished)
     workspace = cache / "building"
     compiler = Compiler(go, workspace, progress)
     for part, make in ((PLANE, _make_control_plane), (KUBERAY_PART, _make_kuberay)):
         place = part.place(cache)
         if not place.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache, prefix="new-") as folder:
+            with tempfile.TemporaryDirectory(dir=cache, prefix=_UNFINISHED) as folder:
                 made = Path(folder) / part.name
                 made.mkdir()
                 make(compiler, part, made)

@@ -86,6 +86,12 @@ class Compiler:
             raise subprocess.CalledProcessError(done.returncode, done.args, done.stderr)
         return done.stdout
 
+    def _scratch(self) -> Path:
+        """Where Go works; a build that is killed leaves it there, and not among everybody's files."""
+        folder = self.workspace / "scratch"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
     def _argv(self, *words: str | Path) -> list[str]:
         return ["nice", "-n", str(_NICENESS), str(self.go), *map(str, words)]
 
@@ -93,6 +99,7 @@ class Compiler:
         """`-modcacherw`: what Go writes it protects from removal, too."""
         own = {
             "GOPATH": str(self.workspace),
+            "GOTMPDIR": str(self._scratch()),
             "GOCACHE": str(self.workspace / "compiled"),
             "GOMODCACHE": str(self.workspace / "modules"),
             "GOFLAGS": "-mod=readonly -modcacherw",

@@ -15,6 +15,7 @@ from cluster.sim import build, images, kuberay
 from cluster.sim.api import Api, write_kubeconfig
 from cluster.sim.build import KUBERAY_PART, PLANE, Part
 from cluster.sim.certificates import make_keys
+from cluster.sim.compiling import FetchError, find_go
 from cluster.sim.components import USERS, components_of, read_components, write_components
 from cluster.sim.folder import Folder, Process, write_secret
 from cluster.sim.programs import CONTROL_PLANE, Programs
@@ -61,6 +62,18 @@ def test_what_is_built_is_not_built_again(tmp_path: Path) -> None:
     programs = build.build_programs(tmp_path, told.append)
     assert programs.etcd.parent == PLANE.place(tmp_path)
     assert told == []
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / "new-left"
+    left.mkdir()
+    if find_go() is None:
+        pytest.skip("without a Go no build begins")
+    monkeypatch.setenv("GOPROXY", "off")
+    with pytest.raises(FetchError):
+        build.build_programs(tmp_path, lambda line: None)
+    assert not left.exists()
+    assert not build.is_built(tmp_path)
 
 
 def test_components_come_back_as_they_were_written(tmp_path: Path) -> None:
