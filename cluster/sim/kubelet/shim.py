@@ -79,6 +79,7 @@ def supervise(spec: dict[str, Any]) -> None:
         os.close(held)
         os.close(errors)
         _run_child(spec, failing, alive, contain)
+    _pass_signals_to(child)  # before anybody is told that there is somebody to signal
     os.close(failing)
     wrong = os.read(errors, 4096)  # ends when the child has become the command
     os.write(report, wrong or f"pid:{child}".encode())
@@ -95,6 +96,7 @@ def enter(spec: dict[str, Any], target: int) -> None:
     if child == 0:
         os.close(held)
         _run_child(spec, 2, alive, lambda _: None)
+    _pass_signals_to(child)
     _wait_for(child)
 
 
@@ -105,9 +107,12 @@ def _join(pid: int, kinds: "tuple[str, ...]") -> None:
         os.close(one)
 
 
-def _wait_for(child: int) -> None:
+def _pass_signals_to(child: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda got, _: os.kill(child, got))
+
+
+def _wait_for(child: int) -> None:
     null = os.open("/dev/null", os.O_RDWR)
     for own in range(3):  # the log ends when the container's own ends of it are closed
         os.dup2(null, own)
