@@ -42,7 +42,8 @@ class Limits:
         connect: To get a connection.
         silence: Without a byte on one.
         unreachable: Of nothing but failures to get a connection.
-        trouble: Of nothing but failures of any kind. Who calls may have more patience; see `store.patience`.
+        trouble: Of nothing but failures of any kind, counted from the first, so that of a server that is silent a caller
+            hears after two or three silences. Who calls may have more patience; see `store.patience`.
     """
 
     connect: float = 10.0
@@ -199,7 +200,7 @@ class GoogleAccess:
         try:
             self._credentials, _ = google.auth.default(scopes=[_SCOPE])
         except google.auth.exceptions.GoogleAuthError as error:
-            words = " ".join(str(error).split())[:_WORDS]
+            words = " ".join(str(error).split())[:_WORDS].partition(". ")[0].rstrip(".")
             raise ConfigError(f"no Google credentials can be used for a gs:// store: {words}: {_LOG_IN}") from error
         self._errors: Any = google.auth.exceptions
         self._request: Any = google.auth.transport.urllib3.Request(pool)
