@@ -42,8 +42,8 @@ class Limits:
         connect: To get a connection.
         silence: Without a byte on one.
         unreachable: Of nothing but failures to get a connection.
-        trouble: Of nothing but failures of any kind, counted from the first, so that of a server that is silent a caller
-            hears after two or three silences. Who calls may have more patience; see `store.patience`.
+        trouble: Of nothing but failures of any kind, counted from the first: of a server that is silent a caller hears
+            after two or three silences. Who calls may have more patience; see `store.patience`.
     """
 
     connect: float = 10.0
