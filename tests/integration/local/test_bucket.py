@@ -68,7 +68,7 @@ def command(*words: str) -> str:
 def test_a_job_runs_is_watched_and_collected_by_other_processes(bucket: FakeGcs, tmp_path: Path) -> None:
     job = work.run_async(str(tmp_path))
     wait_until(lambda: "at work" in (job.logs() or ""), 120, "the first line of a rank that runs")
-    assert job.status() == "RUNNING"
+    wait_until(lambda: job.status() == "RUNNING", 60, "the driver to tell so")
     wait_until(lambda: "rank 1 is at work" in (job.logs(rank=1) or ""), 60, "the other rank's")
     (tmp_path / "go").touch()
 
