@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from kinetic_ray import config
 from kinetic_ray.api.judging import Takes, check_arguments, inside_a_job, name_of, takes_of
@@ -177,6 +177,21 @@ class RemoteFunction(Generic[P, R]):
         """
         given = cast(OptionKwargs, {**self._given, **overrides})
         return RemoteFunction(self.__wrapped__, given, calls_run=self.calls_run)
+
+    def manifest(self, kind: Literal["rayjob", "raycluster"]) -> str:
+        """What a cluster with KubeRay would be given for it, as YAML: the very bytes that applying sends.
+
+        Args:
+            kind: "rayjob": a cluster of one call's own. "raycluster": the profile's cluster with a pool for this
+                function, and the accounts, rights and network rules that both kinds need.
+
+        Raises:
+            UsageError: No such kind, or an option that no pool can have.
+            ConfigError: `image=` or a store that pods reach is missing, or a name can't be one.
+        """
+        from kinetic_ray.backends.kuberay.describing import manifest_of
+
+        return manifest_of(kind, self._name, self._options)
 
     @overload
     def __get__(self, instance: None, owner: type) -> RemoteFunction[P, R]: ...

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cluster.sim import Api, ApiError
 from kinetic_ray.backends.kuberay.apply import FIELD_OWNER, apply, path_of
@@ -38,6 +40,7 @@ CAPACITIES: dict[str, dict[str, Any]] = {
 }
 JOB = "job-0000000000e008000000000000"
 ROUNDS = 10
+FILES = Path(__file__).parents[2] / "cluster/kuberay/base"
 
 
 @pytest.fixture
@@ -269,6 +272,40 @@ def test_hosts_may_nothing_and_heads_of_jobs_only_look(
     secrets = f"/api/v1/namespaces/{namespace}/secrets"
     for method, path in (("GET", secrets), ("GET", rayclusters_path(namespace)), ("DELETE", f"{secrets}/team")):
         assert _denied(someone, method, path)
+
+
+def test_users_submit_and_look_and_read_no_secret(kube: Cluster, client: Any, namespace: str) -> None:
+    apply(client, manifests(cluster(namespace)))
+    [role] = yaml.safe_load_all((FILES / "users.yaml").read_text(encoding="utf-8"))
+    core, rbac = f"/api/v1/namespaces/{namespace}", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    kube.api.create(f"{rbac}/roles", role | {"metadata": {"name": "kinetic-user"}})
+    kube.api.create(f"{core}/serviceaccounts", {"metadata": {"name": "ann"}})
+    subject = {"kind": "ServiceAccount", "name": "ann", "namespace": namespace}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "kinetic-user"}
+    binding = {"metadata": {"name": "ann"}, "subjects": [subject], "roleRef": reference}
+    kube.api.create(f"{rbac}/rolebindings", binding)
+    ann = _as(kube, namespace, "ann")
+    wait_on(lambda: ann.items(rayclusters_path(namespace)), "the role to count")
+    job = path_of(rayjob(JobCluster(JOB, cluster(namespace), pool("slice")))).rpartition("/")[0]
+    assert ann.items(job) == []
+    assert not _denied(ann, "GET", f"{pods_path(namespace)}/nobody/portforward?ports=1")
+    for method, path in (
+        ("GET", f"{core}/secrets"),
+        ("GET", f"{core}/secrets/team"),
+        ("POST", f"{pods_path(namespace)}/nobody/exec?command=sh"),
+        ("DELETE", f"{rayclusters_path(namespace)}/team"),
+        ("DELETE", f"{pods_path(namespace)}/nobody"),
+    ):
+        assert _denied(ann, method, path)
+
+
+def test_pods_keep_the_rules_of_a_guarded_namespace(kube: Cluster, client: Any, namespace: str) -> None:
+    """The namespace that administrators make enforces the baseline of Kubernetes' pod security standards."""
+    guard = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "baseline"}}}
+    kube.api.patch(f"/api/v1/namespaces/{namespace}", guard)
+    apply(client, manifests(cluster(namespace, pool("slice", secrets=["hf"], fuse=False, min_slices=1))))
+    wait_on(lambda: len(hosts(kube, namespace)) == 4, "four hosts")
+    wait_on(lambda: len(kube.api.items(pods_path(namespace))) == 5, "the head")
 
 
 # Jobs with clusters of their own.

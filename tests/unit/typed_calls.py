@@ -72,7 +72,10 @@ async def what_type_checkers_see() -> None:
     assert_type(kinetic.jobs.JobStatus("FAILED"), kinetic.JobStatus)
     assert_type(kinetic.context().rank, int)
 
+    assert_type(train.manifest("rayjob"), str)
+
     train("3")  # type: ignore[arg-type]
+    train.manifest("pod")  # type: ignore[arg-type]
     train.run_async()  # type: ignore[call-arg]
     show.options(acelerator="cpu")  # type: ignore[call-arg]
     kinetic.run(timout=3)  # type: ignore[call-overload]
