@@ -128,6 +128,11 @@ class NodeWorker:
                     pod.cut_power()
                 await pod.cut_network(off=True)
 
+    async def settled(self) -> None:
+        """Wait until what was asked for has happened to it."""
+        if self._changing is not None:
+            await asyncio.wait([self._changing])
+
     async def _shut_down(self, wanted: NodeFault) -> None:
         self._shutting_down = True
         self._tell(events.node_shutdown())
