@@ -129,18 +129,18 @@ class PodWorker:
 
     @property
     def phase(self) -> Phase:
-        if self._imposed:
-            return Phase.FAILED
         policy = str(self.record["spec"].get("restartPolicy") or "Always")
-        return phases.phase(policy, [one.status for one in self.containers], self._stopped)
+        found = phases.phase(policy, [one.status for one in self.containers], self._stopped)
+        return Phase.FAILED if self._imposed and found in phases.OVER else found
 
     def status(self) -> Json:
         """What the API server is told of it."""
         now = self.phase
         statuses = [one.status for one in self.containers]
         stated = phases.conditions(now, statuses, self._sandbox is not None, phases.gates_of(self.record))
-        if self._imposed and self._imposed.disruption:
-            stated = (*stated, Condition("DisruptionTarget", True, "TerminationByKubelet", self._imposed.message))
+        imposed = self._imposed if now in phases.OVER else None  # told with the end of the last container, not after
+        if imposed and imposed.disruption:
+            stated = (*stated, Condition("DisruptionTarget", True, "TerminationByKubelet", imposed.message))
         status: Json = {
             "phase": str(now),
             "conditions": [self._reporter.dated(one) for one in stated],
@@ -153,8 +153,8 @@ class PodWorker:
             status["initContainerStatuses"] = [one.json() for one in statuses if one.kind is not Kind.MAIN]
         if self._sandbox is not None:
             status |= {"podIP": self._sandbox.address, "podIPs": [{"ip": self._sandbox.address}]}
-        if self._imposed:
-            status |= {"reason": self._imposed.reason, "message": self._imposed.message}
+        if imposed:
+            status |= {"reason": imposed.reason, "message": imposed.message}
         return status
 
     # Its life.
@@ -275,9 +275,8 @@ class PodWorker:
     async def _impose(self, imposed: Imposed, grace: float) -> None:
         if self.stopping or self.phase in phases.OVER:
             return
-        self.stopping = True
+        self.stopping, self._imposed = True, imposed
         await self._stop(grace)
-        self._imposed = imposed
         await self._reporter.write()
         if self._sandbox is not None:
             await self._sandbox.close()

@@ -169,16 +169,19 @@ def test_a_pod_that_does_its_work_succeeds_and_its_sidecar_is_stopped(tmp_path: 
     play(tmp_path, body, images={**FAKE, "done*": {"override": True, "exit_after": 0}})
 
 
-def test_a_shutdown_leaves_a_failed_pod_that_says_why(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never"])
+def test_a_shutdown_leaves_a_failed_pod_that_says_why_at_once(tmp_path: Path, policy: str) -> None:
     async def body(around: Surroundings, api: FakeApi, host: FakeHost) -> None:
-        worker = PodWorker(pod(), host, around)
+        worker = PodWorker(pod(restartPolicy=policy), host, around)
         worker.start()
         await api.until(lambda: is_ready(last(api)))
         await worker.shut_down(5)
-        told = last(api)
-        assert (told["phase"], told["reason"]) == ("Failed", "Terminated")
-        disruption = next(one for one in told["conditions"] if one["type"] == "DisruptionTarget")
-        assert (disruption["status"], disruption["reason"]) == ("True", "TerminationByKubelet")
+        over = [told for told in api.statuses("p") if told["phase"] in ("Succeeded", "Failed")]
+        assert over
+        for told in over:
+            assert (told["phase"], told["reason"]) == ("Failed", "Terminated")
+            disruption = next(one for one in told["conditions"] if one["type"] == "DisruptionTarget")
+            assert (disruption["status"], disruption["reason"]) == ("True", "TerminationByKubelet")
         await worker.force()
 
     play(tmp_path, body)
