@@ -11,6 +11,7 @@ from kinetic_ray import config
 from kinetic_ray.api.judging import Takes, check_arguments, inside_a_job, name_of, takes_of
 from kinetic_ray.errors import UsageError
 from kinetic_ray.frames import own_frames_hidden, raise_told
+from kinetic_ray.interrupts import Begun, beginning
 from kinetic_ray.options import OptionKwargs, check_options, copy_given
 
 if TYPE_CHECKING:
@@ -113,19 +114,21 @@ class RemoteFunction(Generic[P, R]):
         refuse_batches(f"{self._name}.run_async_map(...)")
 
     def _waited_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
-        from kinetic_ray import ui
+        with beginning(self._name) as begun:
+            from kinetic_ray import ui
 
-        handle = self._submitted(args, kwargs)
+            handle = self._submitted(args, kwargs, begun)
         subject = ui.Subject(handle.job_id, self._name, self._options.accelerator.name)
         return handle.follow(ui.open_reporter(subject, color=config.color()))
 
-    def _submitted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> JobHandle[R]:
-        from kinetic_ray.jobs.submitting import Call, submit
+    def _submitted(self, args: tuple[Any, ...], kwargs: dict[str, Any], begun: Begun | None = None) -> JobHandle[R]:
+        with beginning(self._name, begun) as way:
+            from kinetic_ray.jobs.submitting import Call, submit
 
-        if inside_a_job():
-            raise UsageError(_NESTED.format(name=self._name))
-        self._check(args, kwargs)
-        return submit(Call(self.__wrapped__, args, kwargs, self._name), self._options)
+            if inside_a_job():
+                raise UsageError(_NESTED.format(name=self._name))
+            self._check(args, kwargs)
+            return submit(Call(self.__wrapped__, args, kwargs, self._name), self._options, begun=way)
 
     def _new_caller(self) -> Caller:
         from kinetic_ray.calls.caller import Caller

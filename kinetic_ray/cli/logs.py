@@ -12,8 +12,9 @@ from kinetic_ray.cli.output import note, print_json
 from kinetic_ray.cli.select import Held
 from kinetic_ray.core.state import JobState
 from kinetic_ray.core.terminal import is_terminal
+from kinetic_ray.interrupts import interruptible
 from kinetic_ray.jobs.logs import LogPump, find_log, tail_start
-from kinetic_ray.jobs.watching import LOG_PAUSE, Watch, interruptible, until_ended
+from kinetic_ray.jobs.watching import LOG_PAUSE, Watch, until_ended
 from kinetic_ray.log_writer import LogWriter
 from kinetic_ray.store import Growing
 from kinetic_ray.ui.region import Region

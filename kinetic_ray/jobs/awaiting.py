@@ -11,9 +11,10 @@ from typing import Any
 
 from kinetic_ray.backends.base import Backend
 from kinetic_ray.frames import own_frames_hidden, raise_told
+from kinetic_ray.interrupts import goes_on, interruptible
 from kinetic_ray.jobs.patience import patience_with
 from kinetic_ray.jobs.results import Ended
-from kinetic_ray.jobs.watching import Watch, goes_on, interruptible
+from kinetic_ray.jobs.watching import Watch
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.store.patience import waited_out_aside
 

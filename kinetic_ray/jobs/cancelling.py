@@ -9,9 +9,10 @@ from kinetic_ray import config
 from kinetic_ray.backends.base import Backend
 from kinetic_ray.core.state import JobStatus, Reason
 from kinetic_ray.errors import JobLost, KineticError
+from kinetic_ray.interrupts import interruptible
 from kinetic_ray.jobs.asking import answer_within
 from kinetic_ray.jobs.patience import patience_with
-from kinetic_ray.jobs.watching import Watch, interruptible, until_ended
+from kinetic_ray.jobs.watching import Watch, until_ended
 from kinetic_ray.journal import JobJournal
 from kinetic_ray.store.patience import waited_out
 

@@ -17,6 +17,7 @@ from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, JobStatus, Progress
 from kinetic_ray.errors import JobLost, KineticError, SubmissionError, UsageError
 from kinetic_ray.frames import own_frames_hidden, raise_told
+from kinetic_ray.interrupts import interruptible
 from kinetic_ray.jobs.cancelling import cancel_job
 from kinetic_ray.jobs.logs import LogLine, LogPump, find_log, read_log, read_tail
 from kinetic_ray.jobs.patience import patience_with, waiting_seconds
@@ -25,13 +26,7 @@ from kinetic_ray.jobs.results import Ended
 from kinetic_ray.jobs.showing import Reporter, Reporting, Showing
 from kinetic_ray.jobs.swapped import SwappedHandle, named
 from kinetic_ray.jobs.upstream import CancelKwargs, CleanupKwargs, ResultKwargs, Shower, shower_of
-from kinetic_ray.jobs.watching import (
-    LOG_PAUSE,
-    LONGEST_PAUSE,
-    Watch,
-    interruptible,
-    until_ended,
-)
+from kinetic_ray.jobs.watching import LOG_PAUSE, LONGEST_PAUSE, Watch, until_ended
 from kinetic_ray.journal import JobJournal, Segments
 from kinetic_ray.store import Store, open_store
 from kinetic_ray.store.patience import Until, waited_out

@@ -20,9 +20,9 @@ from kinetic_ray.core.env_vars import check_env_size
 from kinetic_ray.core.names import make_id
 from kinetic_ray.core.spec import BundleRef, JobSpec
 from kinetic_ray.errors import KineticError, SubmissionError
+from kinetic_ray.interrupts import Begun, beginning, interrupts_held
 from kinetic_ray.jobs.handle import JobHandle
 from kinetic_ray.jobs.refusals import output_dir_of, refuse_what_cannot_work
-from kinetic_ray.jobs.watching import interruptible, not_created_on_interrupt
 from kinetic_ray.journal import JobJournal, new_env_id
 from kinetic_ray.options import Options
 from kinetic_ray.payload import Payload, pack_call
@@ -49,27 +49,31 @@ class Call:
     script: Path | None = None
 
 
-def submit(call: Call, options: Options, target: Target | None = None) -> JobHandle[Any]:
+def submit(call: Call, options: Options, target: Target | None = None, begun: Begun | None = None) -> JobHandle[Any]:
     """Records a call as a job and has the backend run it.
 
     Args:
         call: What to run.
         options: How.
         target: Where; None = as the options and the environment say.
+        begun: Told how far it has come, where the caller tells what a Ctrl-C has ended.
 
     Raises:
         UsageError, ConfigError, PayloadError: Refused; nothing was created.
         SubmissionError: The job is recorded, but the backend could not start it.
     """
     target = config.resolve(**options.where()) if target is None else target
-    with not_created_on_interrupt(call.name):
-        backend, store, spec = _recorded(call, options, target)
-    with interruptible(spec.job_id):
-        _hand_over(backend, store, spec)
+    with beginning(call.name, begun) as way:
+        backend, store, spec, environment = _made(call, options, target)
+        with interrupts_held():  # else it could be there with nobody to run it, while it is said that it goes on
+            record(store, spec, environment)
+            way.job_id = spec.job_id
+            _hand_over(backend, store, spec)
+            way.is_handed_over = True
     return JobHandle(spec.job_id, target, store=store, backend=backend)
 
 
-def _recorded(call: Call, options: Options, target: Target) -> tuple[Backend, Store, JobSpec]:
+def _made(call: Call, options: Options, target: Target) -> tuple[Backend, Store, JobSpec, Mapping[str, str]]:
     refuse_what_cannot_work(options, target)
     check_env_size(options.variables(config.environment()))
     options = replace(options, output_dir=output_dir_of(options, target))
@@ -80,15 +84,17 @@ def _recorded(call: Call, options: Options, target: Target) -> tuple[Backend, St
     backend = load_backend(target)
     backend.check(need_of(options))
     store = open_store(target.store_url)
-    return backend, store, record(store, call, options, payload, bundle)
-
-
-def record(store: Store, call: Call, options: Options, payload: Payload, bundle: Bundle | None) -> JobSpec:
-    """Stores payload and bundle, then the spec: from there on the job exists."""
     environment = options.variables(config.environment())
+    return backend, store, stored(store, call, options, payload, bundle, environment), environment
+
+
+def stored(
+    store: Store, call: Call, options: Options, payload: Payload, bundle: Bundle | None, environment: Mapping[str, str]
+) -> JobSpec:
+    """Stores payload and bundle, and makes the spec that names them."""
     accelerator = options.accelerator
     now = time.time()
-    spec = JobSpec(
+    return JobSpec(
         job_id=make_id("job", int(now * 1000), os.urandom(10)),
         func_name=call.name,
         created_at=now,
@@ -114,6 +120,10 @@ def record(store: Store, call: Call, options: Options, payload: Payload, bundle:
         priority=options.priority,
         owner=config.owner(),
     )
+
+
+def record(store: Store, spec: JobSpec, environment: Mapping[str, str]) -> None:
+    """Stores the spec, and the values of its variables: from there on the job exists."""
     journal = JobJournal(store, spec.job_id)
     try:
         journal.create(spec, environment)
@@ -121,7 +131,6 @@ def record(store: Store, call: Call, options: Options, payload: Payload, bundle:
         with contextlib.suppress(KineticError):  # no values may lie about without a job that they belong to
             journal.erase()
         raise
-    return spec
 
 
 def _hand_over(backend: Backend, store: Store, spec: JobSpec) -> None:

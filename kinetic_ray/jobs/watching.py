@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -242,41 +240,6 @@ def start_again(journal: JobJournal, backend: Backend) -> JobState:
     except KineticError as exc:
         raise SubmissionError(f"{journal.job_id} is recorded but could not be started: {exc}") from exc
     return journal.state()
-
-
-@contextmanager
-def interruptible(job_id: str, told: str = "") -> Iterator[None]:
-    """Ctrl-C ends the waiting, not the job: says so, and how to go on or stop it.
-
-    Args:
-        job_id: The job.
-        told: What to say instead.
-    """
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.stderr.write(told or goes_on(job_id))
-        raise
-
-
-def goes_on(job_id: str) -> str:
-    """What is told to who no longer waits for a job."""
-    return (
-        f"\n{job_id} goes on without you.\n"
-        f"  its result, also from another process:  kinetic jobs result {job_id}\n"
-        f"  its log:                                kinetic jobs logs {job_id} --follow\n"
-        f"  to stop it:                             kinetic jobs cancel {job_id}\n"
-    )
-
-
-@contextmanager
-def not_created_on_interrupt(func_name: str) -> Iterator[None]:
-    """Ctrl-C before a job is recorded: says that there is none."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.stderr.write(f"\n{func_name}: interrupted before its job was recorded; nothing was created\n")
-        raise
 
 
 def until_ended(watch: Watch, timeout: float | None = None, show: Callable[[JobState], bool] | None = None) -> JobState:

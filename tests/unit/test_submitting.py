@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import kinetic_ray as kinetic
-from kinetic_ray.jobs.submitting import Call, record
+from kinetic_ray.core.spec import JobSpec
+from kinetic_ray.jobs.submitting import Call, record, stored
 from kinetic_ray.journal import JobJournal
-from kinetic_ray.options import check_options
+from kinetic_ray.options import Options, check_options
 from kinetic_ray.payload import Payload
 from kinetic_ray.store import Store
 from kinetic_ray.store.memory import open_memory
@@ -45,12 +46,21 @@ class _Staged:
         return bool(self._staged.publish(key, replace=replace, durable=durable))
 
 
+def recorded(store: Store, options: Options) -> JobSpec:
+    variables = options.variables({})
+    spec = stored(
+        store, Call(sorted, (), {}, "sorted"), options, Payload(b"call", b""), None, variables
+    )
+    record(store, spec, variables)
+    return spec
+
+
 @pytest.mark.parametrize("name", ["spec.json", "PENDING~sorted"])
 def test_nothing_of_a_job_stays_when_the_disk_is_full(name: str) -> None:
     store = Store(Full(open_memory(str(uuid.uuid4())), name))
     options = check_options({"env_vars": {"TOKEN": "s3cret"}})
     with pytest.raises(kinetic.KineticError, match="no space left"):
-        record(store, Call(sorted, (), {}, "sorted"), options, Payload(b"call", frozenset()), None)
+        recorded(store, options)
     assert [key for key in store.walk("") if not key.startswith("blobs/")] == []
 
 
@@ -59,7 +69,7 @@ def test_nothing_of_a_job_stays_when_ctrl_c_comes_while_it_is_recorded(name: str
     store = Store(Full(open_memory(str(uuid.uuid4())), name, KeyboardInterrupt()))
     options = check_options({"env_vars": {"TOKEN": "s3cret"}})
     with pytest.raises(KeyboardInterrupt):
-        record(store, Call(sorted, (), {}, "sorted"), options, Payload(b"call", frozenset()), None)
+        recorded(store, options)
     assert [key for key in store.walk("") if not key.startswith("blobs/")] == []
 
 
@@ -75,6 +85,6 @@ def test_a_deleted_working_folder_is_a_clear_error(tmp_path: Path, monkeypatch: 
 def test_the_spec_carries_what_orders_and_names_a_job() -> None:
     store = Store(open_memory(str(uuid.uuid4())))
     options = check_options({"priority": 7, "name": "nightly", "tags": ["a"]})
-    made = record(store, Call(sorted, (), {}, "sorted"), options, Payload(b"call", frozenset()), None)
+    made = recorded(store, options)
     spec = JobJournal(store, made.job_id).spec()
     assert (spec.priority, spec.name, spec.tags) == (7, "nightly", ("a",))

@@ -223,6 +223,7 @@ def _spawn(runtime: Runtime, home: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         check=False,
+        start_new_session=True,  # a Ctrl-C at the terminal is for who starts it
     )
     if done.returncode != 0:
         raise ConfigError(f"the embedded cluster's supervisor can't start:\n{done.stderr[-_TAIL_CHARS:]}")
