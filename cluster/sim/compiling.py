@@ -15,7 +15,9 @@ from pathlib import Path
 _INSTALLED = "/usr/local/go/bin/go"
 _NICENESS = 10
 _EVERY = 20.0  # seconds between two lines of progress
-_NO_WAY_OUT = re.compile(r"dial tcp|dial udp|no such host|i/o timeout|TLS handshake|GOPROXY|connection re|: 50[0-9] ")
+_NO_WAY_OUT = re.compile(
+    r"dial tcp|dial udp|no such host|i/o timeout|TLS handshake|GOPROXY|connection re|reading https?:"
+)
 _PACKAGE = re.compile(r"[A-Za-z0-9_.~/-]+")
 
 
