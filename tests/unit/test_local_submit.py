@@ -463,13 +463,15 @@ def test_a_waiting_job_goes_by_its_record_alone(tmp_path: Path, api: FakeJobsApi
     assert len(api.entrypoints) == 2
 
 
-def test_cancel_before_the_head_is_up_never_submits(tmp_path: Path, api: FakeJobsApi) -> None:
+@pytest.mark.parametrize("comes", [False, True], ids=["never comes", "comes"])
+def test_cancel_before_the_head_is_up_never_submits(tmp_path: Path, api: FakeJobsApi, comes: bool) -> None:
     async def test(bench: _Bench) -> None:
         job_id = bench.create()
         await bench.hand_over(job_id)
         bench.journal(job_id).request_cancel({})
         await bench.loop.cancel(bench.store.url, job_id)
-        bench.head.come_up()
+        if comes:
+            bench.head.come_up()
         assert (await bench.until_gone(job_id)).status == "STOPPED"
 
     _run(tmp_path, api, test, up=False)

@@ -229,7 +229,12 @@ class SubmitLoop:
         if await self._surely(is_finished, job.journal):
             return
         self._foresee(job.spec)
-        ray_job = RayJob(await self._api(), job, self._patience)
+        api = await self._api_unless_cancelled(job)
+        if api is None:
+            told = "cancelled before it was started"
+            await self._surely(close_job, job.journal, JobStatus.STOPPED, Reason.CANCELLED, told)
+            return
+        ray_job = RayJob(api, job, self._patience)
         if not job.cancelled and not await self._surely(job.journal.cancel_requested):
             await ray_job.post()
             await self._until_gone(ray_job, job)
@@ -242,8 +247,18 @@ class SubmitLoop:
         job.ending = True
         self._fill()
 
-    async def _api(self) -> JobsApi:
-        return JobsApi((await self._head.report()).dashboard, self._token)
+    async def _api_unless_cancelled(self, job: Job) -> JobsApi | None:
+        """Ray's Jobs API once the head is up; None where the job is cancelled before that."""
+        reporting = asyncio.ensure_future(self._head.report())
+        try:
+            while not reporting.done() and not job.cancelled:
+                job.changed.clear()
+                changing = asyncio.ensure_future(job.changed.wait())
+                await asyncio.wait({reporting, changing}, return_when=asyncio.FIRST_COMPLETED)
+                changing.cancel()
+            return JobsApi(reporting.result().dashboard, self._token) if reporting.done() else None
+        finally:
+            reporting.cancel()
 
     async def _until_gone(self, ray_job: RayJob, job: Job) -> None:
         """Waits until the job's driver has gone, or Ray says that it never came."""
