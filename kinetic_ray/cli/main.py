@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -12,6 +11,7 @@ from typing import Any, NoReturn
 import click
 
 from kinetic_ray import config
+from kinetic_ray.cli import streams
 from kinetic_ray.cli.exits import MEANINGS, ExitCode, code_of, describe
 from kinetic_ray.version import __version__
 
@@ -67,10 +67,10 @@ class Root(click.Group):
             code = super().main(given, *rest, **extra)
             sys.stdout.flush()
         except BrokenPipeError:  # the reader has seen enough, as in `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            streams.drop_output()
             code = ExitCode.NO
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the edge of the process
-            code = _report(error, given)
+            code = _report(streams.named(error), given)
         sys.exit(code if isinstance(code, int) else ExitCode.OK)
 
 
@@ -106,4 +106,5 @@ def root(ctx: click.Context, profile: str | None) -> None:
 
 def main() -> NoReturn:
     """The console script."""
+    streams.open_missing()
     root.main(prog_name="kinetic")
