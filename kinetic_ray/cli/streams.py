@@ -24,7 +24,7 @@ def open_missing() -> None:
 
 
 def _null(number: int, mode: str) -> TextIOWrapper:
-    stream = open(number, mode, encoding="utf-8", closefd=False)
+    stream = os.fdopen(number, mode, encoding="utf-8", closefd=False)
     assert isinstance(stream, TextIOWrapper)
     return stream
 

@@ -51,7 +51,7 @@ def test_an_error_keeps_its_code_where_nobody_reads_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-@pytest.mark.parametrize("call", (_CALLS[0], _CALLS[1], ["config"]), ids=" ".join)
+@pytest.mark.parametrize("call", [_CALLS[0], _CALLS[1], ["config"]], ids=" ".join)
 def test_a_full_disk_is_named_as_what_it_is(call: list[str], tmp_path: Path) -> None:
     done = run(call, ">/dev/full", tmp_path)
     assert done.returncode == 4
