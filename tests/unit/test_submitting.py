@@ -48,9 +48,7 @@ class _Staged:
 
 def recorded(store: Store, options: Options) -> JobSpec:
     variables = options.variables({})
-    spec = stored(
-        store, Call(sorted, (), {}, "sorted"), options, Payload(b"call", b""), None, variables
-    )
+    spec = stored(store, Call(sorted, (), {}, "sorted"), options, Payload(b"call", b""), None, variables)
     record(store, spec, variables)
     return spec
 
