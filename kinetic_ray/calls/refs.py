@@ -37,11 +37,12 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
         JobFailed: The call ended without a value and without an exception of its own; the message tells why.
         Exception: What the function raised.
     """
-    if isinstance(refs, tuple):
-        refs = list(refs)  # Ray takes lists only
-    if refs == []:
-        return []
     import ray
+
+    if type(refs) is not ray.ObjectRef:
+        refs = _listed(refs)
+        if refs == []:
+            return []
 
     from kinetic_ray.calls.session import CURRENT
 
@@ -56,6 +57,21 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
     except ray.exceptions.RayActorError as error:
         own = _explained(error)
     return raise_told(own)
+
+
+def _listed(refs: Any) -> Any:
+    """Refs as Ray takes them: a list.
+
+    Raises:
+        UsageError: What is to be called, or a job, in a ref's place.
+    """
+    refs = list(refs) if isinstance(refs, tuple) else refs
+    for one in refs if isinstance(refs, list) else [refs]:
+        if callable(getattr(one, "remote", None)):
+            raise UsageError(f"get(): {one!r} is no ref; call it: kinetic.get(....remote(...))")
+        if isinstance(getattr(one, "job_id", None), str):
+            raise UsageError(f"get(): {one!r} is a job, and no ref; its value: job.result()")
+    return refs
 
 
 def _explained(error: BaseException) -> BaseException:

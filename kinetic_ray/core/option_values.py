@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -17,6 +18,22 @@ def check_count(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise UsageError(f"{name}={value!r}: expected a whole number from 1")
     return {name: value}
+
+
+def whole_number(name: str, value: Any, least: int = 0) -> int:
+    """A whole number that an argument has to be, NumPy's too.
+
+    Example:
+        >>> whole_number("rank", 3)
+        3
+    """
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise UsageError(f"{name}={value!r}: expected a whole number from {least}")
+    return number
 
 
 def check_priority(name: str, value: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable
@@ -100,6 +101,9 @@ def list_jobs(  # noqa: PLR0913  what upstream takes by position, and filters by
         >>> kinetic.list_jobs(state="RUNNING", since="24h")  # doctest: +SKIP
         [JobHandle('job-...')]
     """
+    for argument, text in (("name", name), ("tag", tag)):
+        if text is not None and not isinstance(text, str):
+            raise UsageError(f"{argument}={text!r}: expected one text")
     wanted = None if state is None else _status(state)
     oldest = None if since is None else _unix(since)
     target = resolve(profile=profile, store=store, project=project, zone=zone, cluster=cluster, namespace=namespace)
@@ -168,4 +172,10 @@ def _unix(since: float | str | datetime) -> float:
         return since.timestamp()
     if isinstance(since, str):
         return time.time() - parse_duration(since, "since")
-    return float(since)
+    try:
+        seconds = float(since)
+    except (TypeError, ValueError, OverflowError):
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"since={since!r}: expected Unix seconds, a datetime, or a span such as '24h'")
+    return seconds

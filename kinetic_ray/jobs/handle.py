@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar, Unpack, cast
 from kinetic_ray.backends.base import Backend, Liveness, load_backend
 from kinetic_ray.config import Target
 from kinetic_ray.core.epochs import current_events
+from kinetic_ray.core.option_values import whole_number
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, JobStatus, Progress
 from kinetic_ray.errors import JobLost, KineticError, SubmissionError, UsageError
@@ -268,6 +269,7 @@ class JobHandle(SwappedHandle, Generic[R]):
         Returns:
             "" before the rank has started.
         """
+        rank, attempt = _which(rank, attempt)
         if follow:
             self._ended(None, Shower(LogPump(self._store, self._journal.keys, rank, attempt=attempt)))
             return None
@@ -287,17 +289,22 @@ class JobHandle(SwappedHandle, Generic[R]):
         """
         from kinetic_ray.jobs.streaming import lines_of  # likewise
 
-        return lines_of(self._journal, self._backend, rank)
+        return lines_of(self._journal, self._backend, None if rank is None else whole_number("rank", rank))
 
     def tail(self, n: int = 100, *, rank: int = 0, attempt: int | None = None) -> str:
         """The last `n` lines that a rank has printed."""
-        key = self._log_key(rank, attempt)
+        n = whole_number("n", n)
+        key = self._log_key(*_which(rank, attempt))
         return read_tail(self._store, key, n) if key else ""
 
     def _log_key(self, rank: int, attempt: int | None) -> str | None:
         key = find_log(self._store, self._journal.keys, rank, attempt)
         if key is None:
-            ranks = len(self._journal.state().ranks)
+            state = self._journal.state()
+            ranks = len(state.ranks)
+            if state.is_terminal and attempt is not None and attempt > state.attempt:
+                made = f"made {state.attempt}" if state.attempt else "has made none"
+                raise UsageError(f"attempt={attempt}: {self.job_id} {made}")
             if not self._journal.exists() or (ranks and not 0 <= rank < ranks):
                 what = f"has ranks 0 to {ranks - 1}, not {rank}" if ranks else "was cleaned up"
                 raise UsageError(f"{self.job_id} {what}")
@@ -333,3 +340,8 @@ class JobHandle(SwappedHandle, Generic[R]):
 def _told(ended: Ended, shown: int | None = None) -> tuple[Any, BaseException | None]:
     """The value, or why there is none: given, not raised, for it may look like trouble with the store."""
     return (ended.value(), None) if ended.succeeded else (None, ended.error(shown))
+
+
+def _which(rank: int, attempt: int | None) -> tuple[int, int | None]:
+    """A log, as it was asked for."""
+    return whole_number("rank", rank), None if attempt is None else whole_number("attempt", attempt, least=1)

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kinetic_ray.config import resolve
+from kinetic_ray.core.names import check_id
 from kinetic_ray.errors import UsageError
 from kinetic_ray.options import UPSTREAM_BACKENDS
 
@@ -143,7 +144,7 @@ class SwappedHandle:
         """A handle of what :meth:`to_dict` gave; keys that it doesn't know are passed over.
 
         Raises:
-            UsageError: Without a job's id.
+            UsageError: Without a job's id, or with what is none.
         """
         if not isinstance(data.get("job_id"), str):
             raise UsageError(
@@ -152,4 +153,4 @@ class SwappedHandle:
         known = {name: data.get(name) for name in ("backend", "store", "project", "zone", "cluster", "namespace")}
         if known["backend"] in UPSTREAM_BACKENDS:
             known["backend"] = None
-        return cls(data["job_id"], resolve(**known))
+        return cls(check_id(data["job_id"], "job"), resolve(**known))
