@@ -16,9 +16,7 @@ from kinetic_ray.profiles import FIELDS, Profile, Profiles, read_profiles
 from kinetic_ray.settings import SETTINGS, megabytes, unknown_variables
 
 #: Backend -> "module:Class"; a backend of one's own is named in that form.
-BACKEND_PLACES: Mapping[str, str] = {
-    "local": "kinetic_ray.backends.local.backend:LocalBackend",
-}
+BACKEND_PLACES: Mapping[str, str] = {"local": "kinetic_ray.backends.local.backend:LocalBackend"}
 #: Names that later versions will know, and upstream's.
 LATER_BACKENDS = ("kuberay", "gke", "pathways")
 
@@ -39,6 +37,7 @@ class Target:
         store_url: The store as given: a folder's path or a URL.
         home: Root of the client's state.
         project, zone, cluster, namespace: Which cluster; None for the local backend, which has none.
+        local_slices: The pool that the embedded cluster pretends to have, as JSON; None = any shape on demand.
         overlooked: What names a cluster although the local backend is taken, each with its source, for people.
         profile: The profile that counted.
     """
@@ -50,6 +49,7 @@ class Target:
     zone: str | None = None
     cluster: str | None = None
     namespace: str | None = None
+    local_slices: str | None = None
     overlooked: tuple[str, ...] = field(default=(), compare=False)
     profile: Profile | None = field(default=None, compare=False)
 
@@ -116,7 +116,8 @@ def resolve(
         project, zone, cluster, namespace = (each.value if each.source != "default" else None for each in places)
         return Target(backend.value, store, home(env), project, zone, cluster, namespace, profile=chosen)
     told = tuple(f"{name}={found[name].value!r} ({found[name].source})" for name in _PLACES if _is_set(found[name]))
-    return Target(backend.value, store, home(env), overlooked=told, profile=chosen)
+    pool = found["local_slices"].value
+    return Target(backend.value, store, home(env), overlooked=told, profile=chosen, local_slices=pool)
 
 
 _PLACES = ("project", "zone", "cluster", "namespace")
@@ -282,10 +283,7 @@ def changed_environment(values: Mapping[str, str], *, kept: Collection[str] = ()
         yield
     finally:
         for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})
 
 
 def debug(environ: Mapping[str, str] | None = None) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 
 from kinetic_ray.errors import ConfigError, UsageError
 
-#: What a profile may say. The last four are keras-team/kinetic's, the first two ours.
-FIELDS = ("backend", "store", "project", "zone", "cluster", "namespace")
+#: What a profile may say. Project to namespace are keras-team/kinetic's, the others ours.
+FIELDS = ("backend", "store", "project", "zone", "cluster", "namespace", "local_slices")
 #: keras-team/kinetic's, which this version keeps and doesn't use.
 KEPT_FIELDS = ("state_backend",)
 

@@ -52,7 +52,7 @@ OWN_VARIABLES = frozenset(
     f"KINETIC_{name}"
     for name in (
         *("ANCESTORS", "ATTEMPT", "JOB_ID", "NODE_ID", "NURSERY", "RANK", "RAY_ADDRESS", "SECRETS", "SIMULATED"),
-        *("SLICE_INDEX", "SLICE_NAME", "SUPERVISOR", "TEST_CYCLES", "WORLD_SIZE"),
+        *("SLICE_INDEX", "SLICE_NAME", "SUPERVISOR", "TEST_CYCLES", "UMASK", "WORLD_SIZE"),
     )
 )
 #: keras-team/kinetic's settings that mean nothing here.

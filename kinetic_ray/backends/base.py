@@ -69,7 +69,8 @@ class Need:
 class Backend(Protocol):
     """Turns a job in a store into a running driver. Every method is safe to repeat, by job id.
 
-    A constructor takes the folder of state (`KINETIC_HOME`) and does no I/O.
+    A constructor takes the folder of state (`KINETIC_HOME`) and does no I/O. One that needs more of its target has a
+    class method `of_target(target)`, which is called instead.
     """
 
     def check(self, need: Need) -> None:
@@ -156,4 +157,5 @@ def load_backend(target: Target) -> Backend:
         kind = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as exc:
         raise ConfigError(f"backend {target.backend!r} can't be loaded from {place}: {exc}") from exc
-    return cast(Backend, kind(Path(target.home)))
+    of_target = getattr(kind, "of_target", None)
+    return cast(Backend, kind(Path(target.home)) if of_target is None else of_target(target))

@@ -52,17 +52,22 @@ def _name_argument(command: F) -> F:
 @click.option("--zone", help="A cluster's zone.")
 @click.option("--cluster", help="A cluster's name.")
 @click.option("--namespace", help="A namespace of a cluster.")
+@click.option("--local-slices", metavar="JSON", help='The pool that this machine pretends to have: {"tpu-v6e-16": 2}.')
 @click.option("--force", is_flag=True, help="Replace a profile of that name.")
 @json_option
 def create(name: str, force: bool, as_json: bool, **given: str | None) -> None:
     """Make a profile. The first one is used from then on."""
     fields = {key: given[key] for key in FIELDS if given[key]}
     if not fields:
-        raise UsageError(f"a profile says something: give at least one of {', '.join(f'--{key}' for key in FIELDS)}")
+        raise UsageError(f"a profile says something: give at least one of {', '.join(map(_flag, FIELDS))}")
     for key, value in fields.items():
-        check_text(f"--{key}", value)
+        check_text(_flag(key), value)
     if backend := fields.get("backend"):
         config.check_backend(backend, "--backend=")
+    if slices := fields.get("local_slices"):
+        from kinetic_ray.backends.local.pool import parse_pool
+
+        parse_pool(slices)
     store = fields.get("store")
     if store and has_password(store):
         raise UsageError(
@@ -73,6 +78,10 @@ def create(name: str, force: bool, as_json: bool, **given: str | None) -> None:
     clean = {key: value for key, value in fields.items() if value is not None}
     there = edit_profiles(config.profiles_file(), with_profile(name, clean, replace=force))
     _tell(there, there.find(name, ""), as_json=as_json)
+
+
+def _flag(key: str) -> str:
+    return f"--{key.replace('_', '-')}"
 
 
 @profile.command("list")

@@ -57,6 +57,8 @@ def test_a_profiles_life(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("create", "a"), 2, "give at least one of --backend, --store"),
         (("create", "a b", "--store", "x"), 2, "can't be a profile's name"),
         (("create", "a", "--sotre", "x"), 2, "--store"),
+        (("create", "a", "--local-slices", "two"), 4, "it is no JSON"),
+        (("create", "a", "--local-slices", '{"tpu-v6e-7": 1}'), 4, "tpu-v6e-7"),
         (("create", "a", "--backend", "locl"), 4, "--backend='locl': no such backend; did you mean 'local'?"),
         (("create", "a", "--backend", "kuberay"), 4, "not available yet"),
         (("create", "mine", "--store", "x"), 2, "--force"),

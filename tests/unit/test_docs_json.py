@@ -81,6 +81,12 @@ class Command:
         (self.folder / ".env").write_text("A=1\n")
         return str(self.folder / "train.py")
 
+    def ship(self) -> set[str]:
+        """Of a project that a job was sent before."""
+        project = self.project()
+        CliRunner().invoke(root, ["run", project, "--accelerator", "cpu", "--detach"])
+        return self("ship", project)
+
     def secret(self) -> set[str]:
         CliRunner().invoke(root, ["secret", "set", "hf"], input="token\n")
         return self("secret", "list")
@@ -114,7 +120,7 @@ MADE: dict[str, Callable[[Command], set[str]]] = {
     "profile unset": lambda of: _profiles(of, "unset") | {"removed"},
     "profile remove": lambda of: _profiles(of, "remove", "mine"),
     "secret list": lambda of: of.secret(),
-    "ship": lambda of: of("ship", of.project()),
+    "ship": lambda of: of.ship(),
     "doctor": lambda of: of("doctor"),
 }
 #: Of these only a cluster knows the document: see the tests of the command line on one.

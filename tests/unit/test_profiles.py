@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 import kinetic_ray as kinetic
 from kinetic_ray import config
+from kinetic_ray.backends.base import Need, load_backend
 from kinetic_ray.calls.asking import refuse_for_calls
 from kinetic_ray.calls.overlooked import tell_overlooked
 from kinetic_ray.config import find_setting, resolve
+from kinetic_ray.errors import UsageError
 from kinetic_ray.options import check_options
 from kinetic_ray.profiles import (
     FIELDS,
@@ -83,6 +85,20 @@ def test_a_profile_says_where_calls_go(file: Path) -> None:
     assert (target.store_url, target.backend, target.project, target.zone) == ("/a", THREADS, "p", None)
     assert resolve(environ=environ(file, KINETIC_STORE="/b"), backend="local").store_url == "/b"
     assert resolve(environ=environ(file), store="/c").store_url == "/c"
+
+
+def test_a_profile_says_which_slices_this_machine_pretends_to_have(file: Path, tmp_path: Path) -> None:
+    written(file, {"current": "a", "profiles": {"a": {"local_slices": '{"tpu-v6e-8": 1}'}}})
+    env = environ(file, KINETIC_HOME=str(tmp_path / "home"))
+    target = resolve(environ=env)
+    assert target.local_slices == '{"tpu-v6e-8": 1}'
+    backend = load_backend(target)
+    backend.check(Need("tpu-v6e-8"))
+    with pytest.raises(UsageError, match="1 x tpu-v6e-8"):
+        backend.check(Need("tpu-v6e-16"))
+    other = resolve(environ={**env, "KINETIC_LOCAL_SLICES": '{"tpu-v6e-16": 1}'})
+    load_backend(other).check(Need("tpu-v6e-16"))
+    assert resolve(environ={"KINETIC_HOME": "/somewhere"}).local_slices is None
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from kinetic_ray.backends.local import client, env, pool
 from kinetic_ray.backends.local.need import check_need
 from kinetic_ray.backends.local.paths import runtime_of
 from kinetic_ray.backends.local.siblings import answers_of_others
+from kinetic_ray.config import Target
 from kinetic_ray.vault import Vault
 
 _DRIVEN = frozenset(state for state in Liveness if state.is_driven)
@@ -21,20 +22,32 @@ _DRIVEN = frozenset(state for state in Liveness if state.is_driven)
 class LocalBackend:
     """Ray on this machine, with simulated TPU slices."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, slices: str | None = None) -> None:
+        """Does nothing yet.
+
+        Args:
+            home: The folder of state.
+            slices: The pool that the cluster pretends to have, as JSON; None = as KINETIC_LOCAL_SLICES says.
+        """
         self._home = home
+        self._slices = slices
+
+    @classmethod
+    def of_target(cls, target: Target) -> LocalBackend:
+        """The backend of a target."""
+        return cls(Path(target.home), target.local_slices)
 
     def check(self, need: Need) -> None:
         """Refuses what can never run here, and settings that can't work; starts nothing."""
-        client.check_settings(self._home)
+        client.check_settings(self._home, self._slices)
         Vault.of(self._home).check(need.secrets)
         wish = asdict(need)
         if client.ask(self._home, {"op": "check", **wish}) is None:
-            check_need(pool.Limits(pool.parse_pool(env.local_slices())), wish)
+            check_need(pool.Limits(pool.parse_pool(self._slices or env.local_slices())), wish)
 
     def submit(self, store_url: str, job_id: str) -> None:
         """Hands the job to the supervisor."""
-        runtime = client.ensure(self._home)
+        runtime = client.ensure(self._home, self._slices)
         client.tell(runtime, {"op": "submit", "store": store_url, "job_id": job_id})
 
     def observe(self, store_url: str, job_id: str) -> Observation:
@@ -64,10 +77,10 @@ class LocalBackend:
 
     def join(self, *, start: bool = True) -> Entrance | None:
         """The way into the cluster; without `start` None where none lives."""
-        runtime = client.ensure(self._home) if start else runtime_of(self._home)
+        runtime = client.ensure(self._home, self._slices) if start else runtime_of(self._home)
         found = environment(self._home)
         if found is None and start:  # it was just stopping
-            runtime = client.ensure(self._home)
+            runtime = client.ensure(self._home, self._slices)
             found = environment(self._home)
         return None if found is None else Entrance(found["RAY_ADDRESS"], str(runtime.sock), found)
 

@@ -32,21 +32,22 @@ NOBODY = (FileNotFoundError, ConnectionError)
 _SILENCE = (TimeoutError, BlockingIOError)
 
 
-def ensure(home: Path) -> Runtime:
+def ensure(home: Path, slices: str | None = None) -> Runtime:
     """Sees to it that a supervisor lives; returns as soon as its socket answers, before the head is up.
 
     Args:
         home: The root of the client's state.
+        slices: The pool that is asked for, as JSON; None = KINETIC_LOCAL_SLICES.
 
     Raises:
-        ConfigError: It can't start, or lives with another pool than KINETIC_LOCAL_SLICES asks for.
+        ConfigError: It can't start, or lives with another pool than was asked for.
     """
-    wanted = _settings()
+    wanted = _settings(slices)
     runtime = runtime_of(home)
     hello = _greet(runtime)
     deadline = time.monotonic() + _START_S
     while hello is None:
-        _spawn(runtime, home)
+        _spawn(runtime, home, slices)
         hello = _await_greeting(runtime, deadline)
         if hello is None and (time.monotonic() > deadline or runtime.log.exists()):
             raise ConfigError(f"the embedded cluster's supervisor did not start. Its log ends:\n{_tail(runtime)}")
@@ -54,13 +55,13 @@ def ensure(home: Path) -> Runtime:
     return runtime
 
 
-def check_settings(home: Path) -> None:
+def check_settings(home: Path, slices: str | None = None) -> None:
     """Refuses what :func:`ensure` would refuse, as far as that can be told without starting anything.
 
     Raises:
         ConfigError: A setting can't work, or a supervisor lives with another pool.
     """
-    wanted = _settings()
+    wanted = _settings(slices)
     if (hello := _greet(runtime_of(home))) is not None:
         _check_pool(wanted, hello["pool"])
 
@@ -211,13 +212,13 @@ def _await_greeting(runtime: Runtime, deadline: float) -> wire.Message | None:
     return hello
 
 
-def _spawn(runtime: Runtime, home: Path) -> None:
+def _spawn(runtime: Runtime, home: Path, slices: str | None) -> None:
     """Starts a supervisor. Where several clients do, all but one of these see the others' socket and end."""
     runtime.prepare()
     done = subprocess.run(
         # -P: a file in the working folder that is called like a module of ours must not take its place.
         [sys.executable, "-P", "-m", "kinetic_ray.backends.local.supervisor", str(home)],
-        env=env.cluster_environment(runtime.root, runtime.token, runtime.sock, Vault.of(home).folder),
+        env=env.cluster_environment(runtime.root, runtime.token, runtime.sock, Vault.of(home).folder, slices),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -234,12 +235,12 @@ def _check_system() -> None:
         raise ConfigError("the embedded cluster runs on Linux and macOS; on Windows use WSL 2")
 
 
-def _settings() -> Mapping[pool.Kind, int] | None:
+def _settings(slices: str | None) -> Mapping[pool.Kind, int] | None:
     """The pool that is asked for; settings that can't work are refused here rather than in the background."""
     _check_system()
     env.idle_seconds()
     env.check_memory_limit()
-    return pool.parse_pool(env.local_slices())
+    return pool.parse_pool(slices or env.local_slices())
 
 
 def _check_pool(wanted: Mapping[pool.Kind, int] | None, live: Mapping[str, int] | None) -> None:
@@ -250,7 +251,7 @@ def _check_pool(wanted: Mapping[pool.Kind, int] | None, live: Mapping[str, int] 
         has = "any shape on demand" if live is None else str(dict(live))
         raise ConfigError(
             f"KINETIC_LOCAL_SLICES asks for {asked}, but the embedded cluster that runs has {has}: "
-            "run `kinetic local stop` first, or unset the variable"
+            "run `kinetic local stop` first, or unset the variable (or the profile's local_slices)"
         )
 
 

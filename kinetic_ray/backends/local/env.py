@@ -27,7 +27,9 @@ _LOOPBACK = "127.0.0.1,localhost,::1"
 DEFAULT_IDLE_S = 600.0
 
 
-def cluster_environment(runtime: Path, token: Path, sock: Path, secrets: Path) -> dict[str, str]:
+def cluster_environment(
+    runtime: Path, token: Path, sock: Path, secrets: Path, slices: str | None = None
+) -> dict[str, str]:
     """The whole environment of the supervisor, from which everything of the cluster inherits.
 
     Args:
@@ -35,10 +37,12 @@ def cluster_environment(runtime: Path, token: Path, sock: Path, secrets: Path) -
         token: The file with its token.
         sock: The supervisor's socket.
         secrets: The folder of secrets, from which hosts read those that jobs name.
+        slices: The pool that it pretends to have, as JSON; None = as the shell says.
     """
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)}
     return {
         **kept,
+        **({"KINETIC_LOCAL_SLICES": slices} if slices else {}),
         **_proxies(os.environ),
         "PYTHONPATH": os.pathsep.join(_python_path(os.environ.get("PYTHONPATH", ""))),
         "KINETIC_SIMULATED": "1",  # chips are CPU devices, all hosts are one machine
