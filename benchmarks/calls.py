@@ -32,6 +32,12 @@ def no_op_on_a_slice() -> int:
     return 1
 
 
+@kinetic.remote(accelerator=ONE_HOST)
+def node_of_a_slice() -> str:
+    """Which Ray node the one host of a slice is."""
+    return os.environ["KINETIC_NODE_ID"]
+
+
 @kinetic.remote(accelerator=ACCELERATOR)
 def no_op_on_four_hosts() -> int:
     """Does nothing, on all hosts of a slice."""
@@ -60,16 +66,19 @@ def warm(rounds: int) -> str:
 
 
 def _one_host(rounds: int) -> tuple[Samples, list[Aim]]:
-    raw = _raw_actor()
+    # Each against an actor on the very node that it runs on itself: a call to another one takes Ray longer.
+    here, there = _raw_actor(), _raw_actor(kinetic.get(node_of_a_slice.remote()))
     contenders = [
-        Contender("raw Ray actor", timed(_raw_getter(raw.call.remote))),
+        Contender("raw Ray actor", timed(_raw_getter(here.call.remote))),
         Contender("kinetic, cpu", timed(_getter(no_op.remote))),
+        Contender(f"raw Ray actor, {ONE_HOST}", timed(_raw_getter(there.call.remote))),
         Contender(f"kinetic, {ONE_HOST}", timed(_getter(no_op_on_a_slice.remote))),
     ]
     samples = interleave(contenders, rounds, warm_up=20)
     with peers() as others:
         samples |= interleave(others, min(rounds, 20), warm_up=2)
-    aims = [Aim(contender.name, contenders[0].name, 1.25) for contender in contenders[1:]]
+    names = [contender.name for contender in contenders]
+    aims = [Aim(ours, theirs, 1.25) for theirs, ours in zip(names[::2], names[1::2], strict=True)]
     return samples, aims + [Aim(aim.ours, aim.theirs, 1.5, percentile=99) for aim in aims]
 
 
@@ -90,15 +99,17 @@ def _raw_getter(call: Callable[[], Any]) -> Callable[[], Any]:
     return lambda: ray.get(call())
 
 
-def _raw_actor() -> Any:
+def _raw_actor(node: str | None = None) -> Any:
     import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     class Raw:
         def call(self) -> int:
             return 1
 
     kinetic.init()
-    actor = ray.remote(Raw).options(num_cpus=0).remote()
+    where = "DEFAULT" if node is None else NodeAffinitySchedulingStrategy(node, soft=False)
+    actor = ray.remote(Raw).options(num_cpus=0, scheduling_strategy=where).remote()
     ray.get(actor.call.remote())
     return actor
 
