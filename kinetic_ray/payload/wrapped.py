@@ -7,13 +7,14 @@ So each goes as what it is made of.
 
 from __future__ import annotations
 
-import copyreg
 import enum
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any, ParamSpec, TypeVarTuple
+
+import cloudpickle
 
 #: The code that all functions which dispatch by type share.
 _DISPATCH = getattr(functools.singledispatch(lambda value: value), "__code__")  # noqa: B009 - a function, whatever its type says
@@ -28,6 +29,9 @@ _NOT_ITS_OWN = ("__builtins__", "__loader__", "__spec__", "__cached__")
 #: By which a class says what its `__new__` takes.
 _MADE_WITH = ("__getnewargs__", "__getnewargs_ex__")
 
+#: Kinds of which cloudpickle, or whoever told Python's registry, says how they go: methods, cells, properties.
+_SPOKEN_FOR = cloudpickle.Pickler.dispatch_table
+
 ByValue = Callable[[str], bool]
 
 
@@ -41,7 +45,7 @@ def reduced_wrapper(obj: Any, goes_by_value: ByValue) -> Any:
     kind = type(obj)
     if kind is functools.cached_property:
         return _cached_property_reduced(obj)
-    if kind in copyreg.dispatch_table or not _is_the_scripts(obj, kind, goes_by_value):
+    if kind in _SPOKEN_FOR or not _is_the_scripts(obj, kind, goes_by_value):
         return None
     if kind is _CACHED:
         return cached_again, (obj.__wrapped__, obj.cache_parameters()), _own(obj)

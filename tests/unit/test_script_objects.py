@@ -284,6 +284,27 @@ CASES: dict[str, tuple[str, Any]] = {
         """,
         (13, 26, "odd_module"),
     ),
+    "what cloudpickle knows how to send: methods, properties, weak references": (
+        """
+        import weakref
+        class A:
+            x = 1
+            def bound(self): return self.x
+            @classmethod
+            def made(cls): return cls.x + 1
+            @staticmethod
+            def plain(): return 3
+            @property
+            def told(self): return 4
+        a = A()
+        A.bound_before = a.bound
+        A.bound = lambda self: "another"
+        kept = [A.bound_before, A.made, A.plain, A.told.fget]
+        def call():
+            return kept[0](), kept[1](), kept[2](), kept[3](a), a.told, a.bound()
+        """,
+        (1, 2, 3, 4, 4, "another"),
+    ),
     "what comes back": (
         """
         import functools
