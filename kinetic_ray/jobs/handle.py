@@ -16,7 +16,7 @@ from kinetic_ray.core.epochs import current_events
 from kinetic_ray.core.option_values import whole_number
 from kinetic_ray.core.spec import JobSpec
 from kinetic_ray.core.state import Event, JobStatus, Progress
-from kinetic_ray.errors import JobLost, KineticError, SubmissionError, UsageError
+from kinetic_ray.errors import ConfigError, JobLost, KineticError, SubmissionError, UsageError
 from kinetic_ray.frames import own_frames_hidden, raise_told
 from kinetic_ray.interrupts import interruptible
 from kinetic_ray.jobs.cancelling import cancel_job
@@ -106,7 +106,10 @@ class JobHandle(SwappedHandle, Generic[R]):
     @property
     def dashboard_url(self) -> str | None:
         """The job's page in Ray's dashboard; None while its cluster doesn't run, or where it knows no such job."""
-        if self._backend.observe(self._store.url, self.job_id).state in (Liveness.DOWN, Liveness.UNKNOWN):
+        known = Liveness.UNKNOWN
+        with suppress(ConfigError):  # another cluster of the user's, which may have it, doesn't answer
+            known = self._backend.observe(self._store.url, self.job_id).state
+        if known in (Liveness.DOWN, Liveness.UNKNOWN):
             return None
         url = self._backend.dashboard_url()
         return f"{url}/#/jobs/{self.job_id}" if url else None

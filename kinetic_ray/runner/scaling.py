@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from kinetic_ray import wire
@@ -140,16 +142,30 @@ def _listen(
     scaler: Scaler, loop: asyncio.AbstractEventLoop, hear: Callable[[Event], Coroutine[Any, Any, None]]
 ) -> None:
     pause = threading.Event()
+    hearing: set[asyncio.Task[None]] = set()  # a loop alone doesn't keep its tasks
     while not loop.is_closed():
         try:
-            scaler.follow(lambda event: _hand_over(loop, hear(event)))
+            scaler.follow(partial(_hand_over, loop, hear, hearing))
         except (KineticError, OSError) as exc:
             _LOG.warning("the supervisor's events broke off: %s", exc)
         pause.wait(RETRY)
 
 
-def _hand_over(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run_coroutine_threadsafe(coroutine, loop)
+def _hand_over(
+    loop: asyncio.AbstractEventLoop,
+    hear: Callable[[Event], Coroutine[Any, Any, None]],
+    hearing: set[asyncio.Task[None]],
+    event: Event,
+) -> None:
+    """Has the loop hear an event; one that comes as the loop ends is heard by nobody."""
+
+    def begin() -> None:
+        task = loop.create_task(hear(event))
+        hearing.add(task)
+        task.add_done_callback(hearing.discard)
+
+    with contextlib.suppress(RuntimeError):  # it is closed
+        loop.call_soon_threadsafe(begin)
 
 
 def supervisor_socket() -> str:

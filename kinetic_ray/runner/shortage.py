@@ -196,7 +196,7 @@ class MemoryGuard:
 
     def _kernel_did(self) -> str:
         """Whether the kernel killed for memory just now: not at some time in this rank's life, and not elsewhere."""
-        now, before = self._meter.read(), [memory for _, memory in self._looks]
+        now, before = self._meter.read(), [memory for _, memory in tuple(self._looks)]
         if now.kills == before[0].kills or (now.counts_others and not any(memory.is_near for memory in before)):
             return ""
         return words_for_kernel(self._seen, now)

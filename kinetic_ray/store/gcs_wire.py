@@ -64,7 +64,7 @@ class Answer:
     """
 
     status: int
-    data: bytes
+    data: bytes = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict)
     is_repeated: bool = False
 
@@ -132,6 +132,8 @@ class Wire:
             except HTTPError as error:
                 was_sent = not isinstance(error, (NewConnectionError, ConnectTimeoutError))
                 problem: OSError = _problem(error, url, was_sent=was_sent)
+                if isinstance(problem, _Untrusted):
+                    raise problem from error
             except ConnectionError as error:  # of the log-in
                 was_sent, problem = False, error
             else:

@@ -401,7 +401,8 @@ def test_ctrl_c_before_the_waiting_says_what_there_is(
     ids = [entry.job_id for entry in list_entries(store)]
     assert len(ids) == made
     if made:
-        ways = zip(["result", "logs", "cancel"], told[1:], strict=True)
+        assert told[0] == f"{ids[0]} is recorded, but nothing runs it yet."
+        ways = zip(["result", "cleanup"], told[1:], strict=True)
         assert all(f"kinetic jobs {command} {ids[0]}" in line for command, line in ways)
     else:
         assert told == ["double: interrupted before its job was recorded; nothing was created"]
