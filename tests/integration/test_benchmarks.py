@@ -15,12 +15,12 @@ CONTENDERS = (
     *("kinetic, a warm call", "the script again, ray.init", "kinetic, a job that has ended", 'state="FAILED"'),
     *("kinetic, job.stream()", "kinetic jobs logs -f", "kinetic, until the job has ended", "pickle.load"),
 )
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def _run(*words: str) -> str:
     command = [sys.executable, "-m", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=840, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1740, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout
 
