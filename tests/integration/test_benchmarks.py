@@ -33,7 +33,8 @@ def test_every_benchmark_runs() -> None:
     lines = _run("benchmarks", "--rounds", "1", "--small").splitlines()
     assert lines[0].startswith("machine: ")
     for contender in CONTENDERS:
-        assert any(line.split()[-1:] == ["1"] and line.strip().startswith(contender) for line in lines), lines
+        rows = [line for line in lines if line.strip().startswith(contender) and line.split()[-1].isdigit()]
+        assert rows, (contender, lines)
     stale = next(line for line in lines if "stale answers" in line)
     assert stale.split()[2] == "0", stale
 
