@@ -20,7 +20,7 @@ from kinetic_ray.errors import ConfigError, JobLost, KineticError, SubmissionErr
 from kinetic_ray.frames import own_frames_hidden, raise_told
 from kinetic_ray.interrupts import interruptible
 from kinetic_ray.jobs.cancelling import cancel_job
-from kinetic_ray.jobs.logs import LogLine, LogPump, find_log, read_log, read_tail
+from kinetic_ray.jobs.logs import LogLine, LogPump, find_log, read_log, read_tail, which_log
 from kinetic_ray.jobs.patience import patience_with, waiting_seconds
 from kinetic_ray.jobs.phases import JobPhase, phase_of
 from kinetic_ray.jobs.results import Ended
@@ -272,7 +272,7 @@ class JobHandle(SwappedHandle, Generic[R]):
         Returns:
             "" before the rank has started.
         """
-        rank, attempt = _which(rank, attempt)
+        rank, attempt = which_log(rank, attempt)
         if follow:
             self._ended(None, Shower(LogPump(self._store, self._journal.keys, rank, attempt=attempt)))
             return None
@@ -297,7 +297,7 @@ class JobHandle(SwappedHandle, Generic[R]):
     def tail(self, n: int = 100, *, rank: int = 0, attempt: int | None = None) -> str:
         """The last `n` lines that a rank has printed."""
         n = whole_number("n", n)
-        key = self._log_key(*_which(rank, attempt))
+        key = self._log_key(*which_log(rank, attempt))
         return read_tail(self._store, key, n) if key else ""
 
     def _log_key(self, rank: int, attempt: int | None) -> str | None:
@@ -343,8 +343,3 @@ class JobHandle(SwappedHandle, Generic[R]):
 def _told(ended: Ended, shown: int | None = None) -> tuple[Any, BaseException | None]:
     """The value, or why there is none: given, not raised, for it may look like trouble with the store."""
     return (ended.value(), None) if ended.succeeded else (None, ended.error(shown))
-
-
-def _which(rank: int, attempt: int | None) -> tuple[int, int | None]:
-    """A log, as it was asked for."""
-    return whole_number("rank", rank), None if attempt is None else whole_number("attempt", attempt, least=1)

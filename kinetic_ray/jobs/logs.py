@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from kinetic_ray.core.names import JobKeys
+from kinetic_ray.core.option_values import whole_number
 from kinetic_ray.core.state import JobState
 from kinetic_ray.errors import StoreError
 from kinetic_ray.store import Growing, MissingKey, Store
@@ -13,6 +14,15 @@ from kinetic_ray.store import Growing, MissingKey, Store
 _ATTEMPT_RE = re.compile(r"([0-9]{6})\.([0-9]{4,})")
 _CHUNK = 1 << 20
 _TAIL_BLOCK = 64 * 1024
+
+
+def which_log(rank: int, attempt: int | None) -> tuple[int, int | None]:
+    """A log as it was asked for, of a rank from 0 and an attempt from 1.
+
+    Raises:
+        UsageError: Either is no such number.
+    """
+    return whole_number("rank", rank), None if attempt is None else whole_number("attempt", attempt, least=1)
 
 
 def find_log(store: Store, keys: JobKeys, rank: int, attempt: int | None = None) -> str | None:

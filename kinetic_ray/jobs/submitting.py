@@ -75,7 +75,8 @@ def submit(call: Call, options: Options, target: Target | None = None, begun: Be
 
 def _made(call: Call, options: Options, target: Target) -> tuple[Backend, Store, JobSpec, Mapping[str, str]]:
     refuse_what_cannot_work(options, target)
-    check_env_size(options.variables(config.environment()))
+    environment = options.variables(config.environment())
+    check_env_size(environment)
     options = replace(options, output_dir=output_dir_of(options, target))
     project = find_project(call.function, call.script, avoid=places_of(target))
     args = call.args if call.script is None else (project.script_path(), *call.args)
@@ -84,7 +85,6 @@ def _made(call: Call, options: Options, target: Target) -> tuple[Backend, Store,
     backend = load_backend(target)
     backend.check(need_of(options))
     store = open_store(target.store_url)
-    environment = options.variables(config.environment())
     return backend, store, stored(store, call, options, payload, bundle, environment), environment
 
 

@@ -57,18 +57,7 @@ def reduced_wrapper(obj: Any, goes_by_value: ByValue) -> Any:
 def module_reduced(module: ModuleType) -> Any:
     """How to pickle a module that no import finds where the pickle is read: with all that it holds."""
     state = {name: value for name, value in vars(module).items() if name not in _NOT_ITS_OWN}
-    return module_again, (module.__name__,), state, None, None, fill_module
-
-
-def module_again(name: str) -> ModuleType:
-    """An empty module, which nobody can import. Its name and form are part of the stored format."""
-    return ModuleType(name)
-
-
-def fill_module(module: ModuleType, state: Mapping[str, Any]) -> ModuleType:
-    """Gives it what it holds, which may lead back to it. Part of the stored format."""
-    vars(module).update(state)
-    return module
+    return ModuleType, (module.__name__,), state
 
 
 def cached_again(function: Callable[..., Any], parameters: Mapping[str, Any]) -> Any:

@@ -109,8 +109,8 @@ class Recorder:
                 closing = self._closing
                 now = time.monotonic()
                 events, tasks = self._collect(closing or now >= next_progress)
-            if writable := [one for each in events if (one := _writable(each)) is not None]:
-                self._persist(partial(self._log.append, *writable))
+            if events:
+                self._append(events)
                 next_progress = time.monotonic() + _PROGRESS
             if tasks or (hints and (closing or now >= next_beat)):
                 hints = [task for task in (*hints, *tasks) if not self._try(task)]
@@ -119,6 +119,13 @@ class Recorder:
             if now >= next_beat:
                 self._try(self._beat)
                 next_beat = now + _BEAT
+
+    def _append(self, events: list[Event]) -> None:
+        try:
+            self._persist(partial(self._log.append, *events))
+        except (TypeError, ValueError):  # of one that no record can hold: nothing of them is written yet
+            writable = [one for each in events if (one := _writable(each)) is not None]
+            self._persist(partial(self._log.append, *writable))
 
     def _beat(self) -> None:
         self._log.beat()

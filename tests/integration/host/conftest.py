@@ -6,6 +6,7 @@ import pytest
 
 from kinetic_ray.store import Store, open_store
 from tests.integration.host.gangs import Gang
+from tests.integration.host.hosts import Hosts
 
 
 @pytest.fixture
@@ -25,3 +26,12 @@ def gang_of(store: Store) -> Iterator[Callable[..., Gang]]:
     yield make
     for gang in made:
         gang.stop()
+
+
+@pytest.fixture
+def host() -> Iterator[Hosts]:
+    """One host that is open for calls."""
+    hosts = Hosts()
+    hosts.open()
+    yield hosts
+    hosts.stop()

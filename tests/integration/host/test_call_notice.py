@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,6 @@ def use_the_grace(folder: str, end: str) -> str:
 def begin_and_wait(folder: str) -> None:
     Path(folder, "ready").touch()
     threading.Event().wait()
-
-
-@pytest.fixture
-def host() -> Iterator[Hosts]:
-    hosts = Hosts()
-    hosts.open()
-    yield hosts
-    hosts.stop()
 
 
 def begun(host: Hosts, folder: Path, function: Any, *args: Any) -> Any:

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,14 +29,6 @@ TOLD = (
 def bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KINETIC_LOCAL_MEMORY_MB", str(ALLOWED_MB))
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-
-
-@pytest.fixture
-def host() -> Iterator[Hosts]:
-    hosts = Hosts()
-    hosts.open()
-    yield hosts
-    hosts.stop()
 
 
 def fill(how: str, told: str) -> None:
