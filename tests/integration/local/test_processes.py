@@ -21,7 +21,9 @@ def interrupt_a_child(folder: str) -> Any:
     import subprocess
 
     program = (
-        "import time\nprint('up', flush=True)\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('interrupted')"
+        "import time\n"
+        "try:\n    print('up', flush=True)\n    time.sleep(600)\n"  # it may come as soon as that is out
+        "except KeyboardInterrupt: print('interrupted')"
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
